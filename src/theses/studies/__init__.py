@@ -1,0 +1,1 @@
+"""Studies: one module a method, measuring the claims of its card."""
