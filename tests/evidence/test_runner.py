@@ -38,7 +38,7 @@ class Recorder(Listener):
 def value(record: UnitRecord) -> float:
     (measurement,) = measurements([record])
     assert measurement is not None
-    return measurement.metrics["value"][0]
+    return float(measurement.metrics["value"][0])
 
 
 def alive(pid: int) -> bool:
@@ -65,7 +65,9 @@ def test_a_unit_is_run_recorded_and_reported(store):
     (record,) = run_units([make_unit("study_good", seed=3)], store, listener=listener)
     assert record.status == "done"
     assert listener.events == ["half way 0.5", "done"]
-    assert measurements([record])[0].metrics["seed"] == (3.0,)
+    (measurement,) = measurements([record])
+    assert measurement is not None
+    assert measurement.metrics["seed"] == (3.0,)
     assert 10 < record.record["peak_mb"] < 2000
     assert record.record["wall_s"] > 0
     assert record.record["environment"]["libraries"]["numpy"]
