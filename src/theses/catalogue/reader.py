@@ -68,7 +68,7 @@ def cards() -> tuple[Card, ...]:
     >>> "dataset-distance" in [card.slug for card in cards()]
     True
     """
-    found = tuple(load_card(path) for path in sorted(_ROOT.rglob("*.toml")))
+    found = tuple(load_card(path, _ROOT) for path in sorted(_ROOT.rglob("*.toml")))
     taken: dict[str, Card] = {}
     for card in found:
         for name in _names(card):

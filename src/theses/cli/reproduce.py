@@ -44,13 +44,14 @@ def reproduce(
     """
     chosen = choose(methods or [], package, all_methods)
     check_choice("preset", preset, PRESETS)
+    from theses.catalogue.published import published
     from theses.cli.progress import listener_for
     from theses.cli.verdicts import print_verdicts
     from theses.evidence.runner import Options, run_units, units_of
-    from theses.evidence.snapshot import compare, read_snapshot
+    from theses.evidence.snapshot import compare
     from theses.evidence.store import Store, default_store_path
 
-    snapshot = read_snapshot(check) if check is not None else None
+    snapshot = published(check) if check is not None else None
     options = Options(device=device, data_folder=data.resolve() if data else None, limit=limit)
     units = {
         card.slug: units_of(card, preset, seeds_from(seeds) or list(range(card.seeds)), options)

@@ -6,21 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
 from theses.catalogue import Card
+from theses.cli.output import VERDICT_STYLES, Line, print_lines
 from theses.evidence.measurement import Count
 from theses.evidence.verdict import CheckVerdict, ClaimVerdict
 
-__all__ = ["COLOURS", "mean_of", "number", "print_verdicts", "verdict_rows"]
-
-COLOURS = {
-    "holds": "green",
-    "fails": "red",
-    "undecided": "yellow",
-    "unjudged": "magenta",
-    "not run": "bright_black",
-}
+__all__ = ["mean_of", "number", "print_verdicts", "verdict_rows"]
 
 
 def number(value: float | Count) -> str:
@@ -87,30 +78,16 @@ def print_verdicts(card: Card, preset: str, verdicts: Sequence[ClaimVerdict]) ->
     verdicts : sequence of ClaimVerdict
         Its claims.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    title = f"{card.name} ({card.slug}), preset {preset}"
-    if not console.is_terminal:
-        typer.echo(title)
-        for verdict in verdicts:
-            claim = verdict.claim
-            typer.echo(f"  {claim.id:<5} {verdict.verdict:<9} [{claim.kind}] {claim.statement}")
-            for judged in verdict.checks:
-                typer.echo(f"        {_measured(judged)}")
-        return
-    table = Table(title=title, title_justify="left", show_lines=False)
-    for heading in ("claim", "verdict", "kind", "what is claimed, and what was measured"):
-        table.add_column(heading)
+    lines: list[Line] = [[(f"{card.name} ({card.slug}), preset {preset}", "bold")]]
     for verdict in verdicts:
-        text = Text(verdict.claim.statement)
-        for judged in verdict.checks:
-            text.append(f"\n{_measured(judged)}", style="dim")
-        label = Text(verdict.verdict, style=COLOURS[verdict.verdict])
-        table.add_row(verdict.claim.id, label, verdict.claim.kind, text)
-    console.print(table)
+        claim = verdict.claim
+        style = VERDICT_STYLES.get(verdict.verdict, "")
+        lines.append(
+            [(f"  {claim.id:<5} ", "bold"), (f"{verdict.verdict:<9}", style), (f" [{claim.kind}]", "dim")]
+        )
+        lines.append(f"        {claim.statement}")
+        lines += [[(f"        {_measured(judged)}", "dim")] for judged in verdict.checks]
+    print_lines(lines)
 
 
 def _measured(judged: CheckVerdict) -> str:

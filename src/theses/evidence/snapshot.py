@@ -5,52 +5,26 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from theses.catalogue.card import Card, Check
+from theses.catalogue.published import published
+from theses.datasets.files import write_text
 from theses.evidence.machine import code_digest
 from theses.evidence.measurement import Count, Measurement
 from theses.evidence.runner import measurements
 from theses.evidence.store import Store, UnitRecord
 from theses.evidence.verdict import ClaimVerdict, judge_card
 
-__all__ = ["PublishError", "compare", "method_entry", "publish", "read_snapshot"]
+__all__ = ["PublishError", "compare", "method_entry", "publish"]
 
 MAX_FOREIGN_CORES: Final = 0.3
 
 
 class PublishError(ValueError):
     """A method's results may not be published; the message says why and what to run."""
-
-
-def read_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Content of a snapshot.
-
-    Parameters
-    ----------
-    path : path-like
-        The JSON file.
-
-    Returns
-    -------
-    dict
-        With the key ``methods``.
-
-    Raises
-    ------
-    ValueError
-        If it is no snapshot.
-    """
-    try:
-        snapshot = json.loads(Path(path).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: no JSON ({error})") from None
-    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("methods"), dict):
-        raise ValueError(f"{path}: no snapshot, the key 'methods' is missing")
-    return snapshot
 
 
 def publish(card: Card, store: Store, path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -78,18 +52,10 @@ def publish(card: Card, store: Store, path: str | os.PathLike[str]) -> dict[str,
     """
     path = Path(path)
     entry = method_entry(card, store)
-    snapshot = read_snapshot(path) if path.exists() else {"methods": {}}
-    snapshot["methods"] = dict(sorted({**snapshot["methods"], card.slug: entry}.items()))
-    text = json.dumps(snapshot, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    others = published(path) if path.exists() else {}
+    methods = dict(sorted({**others, card.slug: entry}.items()))
+    text = json.dumps({"methods": methods}, indent=1, allow_nan=False, ensure_ascii=False)
+    write_text(path, text + "\n")
     return entry
 
 
@@ -149,7 +115,7 @@ def method_entry(card: Card, store: Store) -> dict[str, Any]:
 
 
 def compare(
-    card: Card, verdicts: Sequence[ClaimVerdict], snapshot: Mapping[str, Any]
+    card: Card, verdicts: Sequence[ClaimVerdict], methods: Mapping[str, Any]
 ) -> dict[str, tuple[str, str]]:
     """Claims whose verdict here is not the published one.
 
@@ -159,8 +125,8 @@ def compare(
         The method.
     verdicts : sequence of ClaimVerdict
         What this machine measured.
-    snapshot : mapping
-        What was published.
+    methods : mapping
+        What was published, as :func:`theses.catalogue.published.published` reads it.
 
     Returns
     -------
@@ -170,15 +136,16 @@ def compare(
     Raises
     ------
     ValueError
-        If the method is not in the snapshot.
+        If the method is not among them.
     """
-    if card.slug not in snapshot["methods"]:
+    if card.slug not in methods:
         raise ValueError(f"{card.slug} is not in the snapshot, so there is nothing to check against")
-    published = snapshot["methods"][card.slug]["claims"]
+    then = {name: claim["verdict"] for name, claim in methods[card.slug]["claims"].items()}
+    ours = {verdict.claim.id: verdict.verdict for verdict in verdicts}
     return {
-        verdict.claim.id: (then, verdict.verdict)
-        for verdict in verdicts
-        if (then := published.get(verdict.claim.id, {}).get("verdict", "absent")) != verdict.verdict
+        name: (then.get(name, "absent"), verdict)
+        for name, verdict in ours.items()
+        if then.get(name) != verdict
     }
 
 
