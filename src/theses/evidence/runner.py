@@ -295,10 +295,12 @@ class _Runner:
 
     def run(self, unit: Unit, timeout: float | None) -> UnitRecord:
         self._listener.waiting(unit)
-        threads = _cores() if unit.timed else self._threads
+        smoke = unit.key.preset == "smoke"
+        # Smoke runs are too small to gain from a second thread, and lose much by it on a busy machine.
+        threads = 1 if smoke else _cores() if unit.timed else self._threads
         with contextlib.ExitStack() as stack:
             # Smoke runs measure nothing, so they neither wait for timed units nor hold them up.
-            if unit.key.preset != "smoke":
+            if not smoke:
                 stack.enter_context(machine_lock(exclusive=unit.timed, cancelled=lambda: self._stopped))
             started, place = _now(), environment(threads)
             self._listener.started(unit)

@@ -288,11 +288,13 @@ def _distances(
     shape = check_same_features(sources)
     divisor = settle_scale(check_scale(scale), sources)
     pairs = torch.combinations(torch.arange(len(sources))).tolist()
-    costs: list[Tensor] = []
+    # A lone data set has no pair, and an empty block of costs.
+    costs = [torch.zeros(len(pairs), 0, dtype=torch.float64)]
     for drawn in iter_projections(shape, n_projections, n_moments, projection, chunk, generator):
         # The same projections for all data sets, and each is projected and sorted once.
         rows = [embed(source, drawn, divisor)[0] for source in sources]
-        costs.append(torch.stack([wasserstein_pp(rows[i], rows[j], p) for i, j in pairs]))
+        blocks = [wasserstein_pp(rows[i], rows[j], p) for i, j in pairs]
+        costs.append(torch.stack(blocks) if blocks else costs[0])
     distances = torch.zeros(len(sources), len(sources), dtype=torch.float64)
     errors = torch.zeros_like(distances)
     for (i, j), cost in zip(pairs, torch.cat(costs, dim=1), strict=True):

@@ -40,9 +40,12 @@ class Size:
         changes: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name.endswith("_n"):
-                cap = tuple(min(n, limit) for n in value) if isinstance(value, tuple) else min(value, limit)
-                changes[field.name] = cap
+            if not field.name.endswith("_n"):
+                continue
+            if isinstance(value, tuple):
+                # In proportion: sizes that were all cut to the limit would show no growth.
+                value = tuple(max(2, n * min(limit, max(value)) // max(value)) for n in value)
+            changes[field.name] = value if isinstance(value, tuple) else min(value, limit)
         return dataclasses.replace(self, **changes)
 
 
