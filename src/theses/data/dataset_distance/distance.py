@@ -196,7 +196,7 @@ def pairwise_dataset_distances(
     device: torch.device | str | None = None,
     return_se: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """s-OTDD between all pairs of several data sets, with the same projections and one scale for all.
+    """Distances (s-OTDD) between all pairs of several data sets: the same projections, one scale for all.
 
     Each data set is projected and sorted once; for one fixed set of projections the matrix is a
     pseudo-metric.

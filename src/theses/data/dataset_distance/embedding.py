@@ -83,14 +83,26 @@ class DatasetEmbedding:
         return self.values.shape[1]
 
     def summary(self) -> str:
-        """One line for a reader."""
+        """One line for a reader.
+
+        Returns
+        -------
+        str
+            Sizes and scale.
+        """
         return (
             f"{self.n_samples} samples of {self.n_classes} classes under {self.n_projections} projections, "
             f"features divided by {self.scale:.6g}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the values."""
+        """Everything but the values.
+
+        Returns
+        -------
+        dict
+            Sizes, scale and the digest of the projections.
+        """
         return {
             "n_samples": self.n_samples,
             "n_classes": self.n_classes,
@@ -100,7 +112,13 @@ class DatasetEmbedding:
         }
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a projection: least, mean and greatest projected sample, and their standard deviation."""
+        """Table of the projections.
+
+        Returns
+        -------
+        polars.DataFrame
+            One row a projection: least, mean and greatest projected sample, and their standard deviation.
+        """
         values = self.values.double().cpu()
         return pl.DataFrame(
             {

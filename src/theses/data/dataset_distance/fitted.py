@@ -29,7 +29,7 @@ _FORMAT = "theses.dataset_distance.projections/1"
 
 
 class SlicedDatasetDistance:
-    """s-OTDD with projections and scale fixed once, for data sets that come one by one or stay apart.
+    """Sliced OTDD with projections and scale fixed once, for data sets that come one by one or stay apart.
 
     Parameters
     ----------

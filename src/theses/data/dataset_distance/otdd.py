@@ -26,8 +26,7 @@ def otdd(
     max_samples: int | None = None,
     generator: torch.Generator | int | None = None,
 ) -> float:
-    r"""Optimal transport dataset distance: the transport cost between samples whose labels have a distance
-    too.
+    r"""Optimal transport dataset distance (OTDD): transport between samples whose labels have a distance.
 
     .. math:: \min_{\pi \in \Pi(A, B)} \sum_{ij} \pi_{ij} \big( \|x_i - x'_j\|^2 + W_2^2(\alpha_{y_i},
         \alpha_{y'_j}) \big)
