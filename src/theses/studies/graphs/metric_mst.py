@@ -54,7 +54,7 @@ _STANDARD = _Scale(
     n_large=20_000,
     t_large=(64, 128),
     growth=(2_000, 4_000, 8_000, 16_000),
-    rounds=3,
+    rounds=5,
 )
 _SCALES = {
     "smoke": _Scale(dict.fromkeys(_NAMES, 300), (8, 0), 24, 300, (8,), (100, 200, 300), 1),

@@ -45,9 +45,21 @@ def fitted(ctx: Context, size: Size, sets: Sequence[Features], n_moments: int = 
 
 
 def random_pairs(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.DataFrame]:
+    """C1a: pairs of disjoint draws of random size; each replicate has pairs of its own."""
+    table = pl.concat([_random_replicate(ctx, size, mnist, r) for r in range(size.random_replicates)])
+    metrics: dict[str, list[float]] = {}
+    for (_,), part in table.group_by("replicate", maintain_order=True):
+        for suffix, column in (("", "sotdd"), ("_features", "features")):
+            for name, correlation in (("spearman", spearman), ("pearson", pearson)):
+                value = correlation(part[column], part["otdd"])
+                metrics.setdefault(f"{name}_random{suffix}", []).append(value)
+    return metrics, table
+
+
+def _random_replicate(ctx: Context, size: Size, mnist: Pixels, replicate: int) -> pl.DataFrame:
     from theses.data.dataset_distance import otdd
 
-    rng = ctx.rng("random pairs")
+    rng = ctx.rng(f"random pairs {replicate}")
     low, high = size.random_n
     pairs = []
     for _ in range(size.random_pairs):
@@ -55,22 +67,19 @@ def random_pairs(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any
         rows = rng.permutation(len(mnist[1]))[: 2 * n]
         pairs.append((mnist_features(take(mnist, rows[:n])), mnist_features(take(mnist, rows[n:]))))
     sets = [data for pair in pairs for data in pair]
-    sotdd, features = fitted(ctx, size, sets), fitted(ctx, size, sets, n_moments=0)
-    table = pl.DataFrame(
+    return pl.DataFrame(
         {
+            "replicate": [replicate] * len(pairs),
             "n": [len(A[1]) for A, _ in pairs],
             "otdd": [otdd(A, B) for A, B in pairs],
-            "sotdd": [sotdd.distance(sotdd.embed(A), sotdd.embed(B)) for A, B in pairs],
-            "features": [features.distance(features.embed(A), features.embed(B)) for A, B in pairs],
+            "sotdd": _distances(fitted(ctx, size, sets), pairs),
+            "features": _distances(fitted(ctx, size, sets, n_moments=0), pairs),
         }
     )
-    metrics = {
-        "spearman_random": spearman(table["sotdd"], table["otdd"]),
-        "pearson_random": pearson(table["sotdd"], table["otdd"]),
-        "spearman_random_features": spearman(table["features"], table["otdd"]),
-        "pearson_random_features": pearson(table["features"], table["otdd"]),
-    }
-    return metrics, table
+
+
+def _distances(sotdd: SlicedDatasetDistance, pairs: Sequence[tuple[Features, Features]]) -> list[float]:
+    return [sotdd.distance(sotdd.embed(A), sotdd.embed(B)) for A, B in pairs]
 
 
 def _graded_pairs(rng: np.random.Generator, domain: Pixels, family: str, n: int) -> list[_Pair]:
@@ -105,6 +114,7 @@ def _graded_pairs(rng: np.random.Generator, domain: Pixels, family: str, n: int)
 
 
 def graded(ctx: Context, size: Size, name: str, domain: Pixels) -> tuple[dict[str, Any], pl.DataFrame]:
+    """C1b to C1d: five families of graded changes; the reference is the same for all steps of a family."""
     import ot
 
     from theses.data.dataset_distance import otdd
@@ -119,16 +129,18 @@ def graded(ctx: Context, size: Size, name: str, domain: Pixels) -> tuple[dict[st
             if family == "noise":
                 x = x + rng.normal(0, g, x.shape).astype(np.float32)
             sets.append((family, g, A, (x, y)))
-    sotdd = fitted(ctx, size, [data for _, _, A, B in sets for data in (A, B)])
+    pairs = [(A, B) for _, _, A, B in sets]
+    sotdd = fitted(ctx, size, [data for pair in pairs for data in pair])
+    distances = _distances(sotdd, pairs)
     theta = np.ascontiguousarray(sotdd.projections_.theta.numpy().T)
     rows = []
-    for family, g, A, B in sets:
+    for (family, g, A, B), distance in zip(sets, distances, strict=True):
         row = {
             "domain": name,
             "family": family,
             "g": g,
             "otdd": otdd(A, B),
-            "sotdd": sotdd.distance(sotdd.embed(A), sotdd.embed(B)),
+            "sotdd": distance,
             "features": float(ot.sliced_wasserstein_distance(A[0], B[0], projections=theta)),
         }
         if name == "mnist":

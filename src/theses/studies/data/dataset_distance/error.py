@@ -15,9 +15,22 @@ __all__ = ["monte_carlo_error"]
 
 
 def monte_carlo_error(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.DataFrame]:
+    """C5: spread of repeated estimates against L, and the standard error that each returned."""
+    table = pl.concat([_replicate(ctx, size, mnist, r) for r in range(size.error_replicates)])
+    spread = table.group_by("replicate", "L").agg(pl.col("distance").std(), pl.col("se").mean())
+    metrics: dict[str, list[float]] = {"error_slope": [], "se_ratio": []}
+    for (_,), part in spread.sort("replicate", "L").group_by("replicate", maintain_order=True):
+        logs = np.log(part.select("L", "distance").to_numpy().astype(float))
+        metrics["error_slope"].append(float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]))
+        middle = part.filter(pl.col("L") == size.error_projections[1])
+        metrics["se_ratio"].append(float(middle["se"].item() / middle["distance"].item()))
+    return metrics, table
+
+
+def _replicate(ctx: Context, size: Size, mnist: Pixels, replicate: int) -> pl.DataFrame:
     from theses.data.dataset_distance import sliced_dataset_distance
 
-    rng = ctx.rng("error")
+    rng = ctx.rng(f"error {replicate}")
     n = min(size.error_n, len(mnist[1]) // 2)
     rows = rng.permutation(len(mnist[1]))[: 2 * n]
     A, (x, y) = (mnist_features(take(mnist, part)) for part in (rows[:n], rows[n:]))
@@ -29,16 +42,11 @@ def monte_carlo_error(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str
                 A,
                 B,
                 n_projections=L,
-                generator=ctx.torch_generator(f"error {repeat} {L}"),
+                generator=ctx.torch_generator(f"error {replicate} {repeat} {L}"),
                 device=ctx.device,
                 return_se=True,
             )
-            table.append({"L": L, "repeat": repeat, "distance": distance, "se": error})
-    frame = pl.DataFrame(table)
-    spread = frame.group_by("L").agg(pl.col("distance").std(), pl.col("se").mean()).sort("L")
-    slope = np.polyfit(np.log(spread["L"].to_numpy()), np.log(spread["distance"].to_numpy()), 1)[0]
-    middle = spread.filter(pl.col("L") == size.error_projections[1])
-    return {
-        "error_slope": float(slope),
-        "se_ratio": float(middle["se"].item() / middle["distance"].item()),
-    }, frame
+            table.append(
+                {"replicate": replicate, "L": L, "repeat": repeat, "distance": distance, "se": error}
+            )
+    return pl.DataFrame(table)

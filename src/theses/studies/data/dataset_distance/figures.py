@@ -154,12 +154,12 @@ def _error(table: pl.DataFrame) -> alt.Chart:
     import altair as alt
 
     long = (
-        table.group_by("seed", "L", maintain_order=True)
+        table.group_by("seed", "replicate", "L", maintain_order=True)
         .agg(
             pl.col("distance").std().alias("spread over draws of projections"),
             pl.col("se").mean().alias("mean standard error returned"),
         )
-        .unpivot(index=["seed", "L"], variable_name="what", value_name="error")
+        .unpivot(index=["seed", "replicate", "L"], variable_name="what", value_name="error")
     )
     chart: alt.Chart = (
         alt.Chart(long, title="Monte-Carlo error")
@@ -168,8 +168,8 @@ def _error(table: pl.DataFrame) -> alt.Chart:
             x=alt.X("L:Q", title="projections", scale=alt.Scale(type="log")),
             y=alt.Y("error:Q", title="error of the distance", scale=alt.Scale(type="log")),
             color=alt.Color("what:N", title=None),
-            detail="seed:N",
-            tooltip=["seed:N", "what:N", "L:Q", "error:Q"],
+            detail=["seed:N", "replicate:N"],
+            tooltip=["seed:N", "replicate:N", "what:N", "L:Q", "error:Q"],
         )
     )
     return chart

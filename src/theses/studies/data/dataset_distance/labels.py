@@ -14,6 +14,7 @@ __all__ = ["labels_count"]
 
 
 def labels_count(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.DataFrame]:
+    """C3: distance to a fresh draw whose labels are as they were, permuted, merged or renamed."""
     from theses.data.dataset_distance import sliced_dataset_distance
 
     rng = ctx.rng("labels")

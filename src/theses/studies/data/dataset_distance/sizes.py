@@ -15,15 +15,18 @@ class Size:
 
     n_projections: int = 1_000
     random_pairs: int = 10
+    random_replicates: int = 3
     random_n: tuple[int, int] = (250, 1_500)
     graded_n: int = 500
     labels_n: int = 1_000
     time_n: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
     time_otdd_n: tuple[int, ...] = (500, 1_000, 2_000, 4_000)
     time_projections: int = 200
-    time_repeats: int = 2
+    time_repeats: int = 5
+    time_otdd_repeats: int = 2
     classes_n: int = 8_000
     classes_repeats: int = 9
+    transfer_replicates: int = 2
     source_n: int = 1_500
     target_n: int = 100
     test_n: int = 2_000
@@ -32,6 +35,7 @@ class Size:
     error_n: int = 100
     error_projections: tuple[int, int, int] = (100, 1_000, 5_000)
     error_repeats: int = 20
+    error_replicates: int = 3
 
     def capped(self, limit: int | None) -> Size:
         """The same with no more than ``limit`` samples anywhere."""
@@ -54,12 +58,14 @@ SIZES = {
     "smoke": Size(
         n_projections=50,
         random_pairs=4,
+        random_replicates=2,
         random_n=(50, 100),
         graded_n=100,
         labels_n=100,
         time_n=(250, 500, 1_000),
         time_otdd_n=(50, 100, 200),
         time_projections=20,
+        time_repeats=2,
         classes_n=500,
         source_n=100,
         target_n=50,
@@ -69,6 +75,7 @@ SIZES = {
         error_n=30,
         error_projections=(20, 50, 100),
         error_repeats=5,
+        error_replicates=2,
     ),
     "standard": _STANDARD,
     "long": _STANDARD,

@@ -18,6 +18,7 @@ __all__ = ["time"]
 
 
 def time(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.DataFrame]:
+    """C2: wall times, sizes in turn; slopes are those of log time over log size."""
     from theses.data.dataset_distance import otdd, sliced_dataset_distance
 
     rng = ctx.rng("time")
@@ -40,7 +41,7 @@ def time(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.Da
             device=ctx.device,
         )
 
-    pairs = {n: pair(n) for n in {*size.time_n, *size.time_otdd_n}}
+    pairs = {n: pair(n) for n in sorted({*size.time_n, *size.time_otdd_n})}
     calls: list[tuple[str, int]] = [("sotdd", n) for n in size.time_n]
     calls += [("otdd", n) for n in size.time_otdd_n]
     methods: dict[str, Callable[[Any, Any], float]] = {"sotdd": ours, "otdd": otdd}
@@ -48,7 +49,9 @@ def time(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.Da
     ours(*pairs[size.time_n[0]])
     otdd(*pairs[size.time_otdd_n[0]])
     functions = [partial(methods[method], *pairs[n]) for method, n in calls]
-    times = interleave(functions, repeats=size.time_repeats, warmup=0)
+    ours_n = len(size.time_n)
+    times = interleave(functions[:ours_n], repeats=size.time_repeats, warmup=0)
+    times += interleave(functions[ours_n:], repeats=size.time_otdd_repeats, warmup=0)
     few, many = (pair(size.classes_n, n_classes) for n_classes in (2, 200))
     by_classes = interleave([lambda: ours(*few), lambda: ours(*many)], repeats=size.classes_repeats)
     runs = [(method, n, 10) for method, n in calls]

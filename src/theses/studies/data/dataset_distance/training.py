@@ -81,7 +81,21 @@ def _accuracy(parameters: list[torch.Tensor], pixels: Pixels) -> float:
 def transfer(
     ctx: Context, size: Size, mnist: Pixels, others: Mapping[str, Pixels]
 ) -> tuple[dict[str, Any], pl.DataFrame]:
-    rng = ctx.rng("transfer")
+    """C4a: gap in accuracy after fine-tuning against the distance from source to target."""
+    table = pl.concat(
+        [_transfer_replicate(ctx, size, mnist, others, r) for r in range(size.transfer_replicates)]
+    )
+    metrics: dict[str, list[float]] = {"spearman_transfer": [], "spearman_transfer_features": []}
+    for (_,), part in table.group_by("replicate", maintain_order=True):
+        metrics["spearman_transfer"].append(spearman(part["sotdd"], part["gap"]))
+        metrics["spearman_transfer_features"].append(spearman(part["features"], part["gap"]))
+    return metrics, table
+
+
+def _transfer_replicate(
+    ctx: Context, size: Size, mnist: Pixels, others: Mapping[str, Pixels], replicate: int
+) -> pl.DataFrame:
+    rng = ctx.rng(f"transfer {replicate}")
     target, test, full, rest = split(
         rng, mnist, (size.target_n, size.test_n, size.source_n - size.target_n, size.source_n)
     )
@@ -91,7 +105,7 @@ def transfer(
 
     def accuracy(*course: tuple[Pixels, int]) -> float:
         # The same start and the same order of batches for all: sources differ in their images alone.
-        generator = ctx.torch_generator("transfer")
+        generator = ctx.torch_generator(f"transfer {replicate}")
         parameters = _network(generator, n_classes)
         for pixels, epochs in course:
             _train(parameters, pixels, epochs, generator)
@@ -105,6 +119,7 @@ def transfer(
     features = fitted(ctx, size, [goal, *sets.values()], n_moments=0)
     rows = [
         {
+            "replicate": replicate,
             "source": name,
             "sotdd": sotdd.distance(sotdd.embed(sets[name]), sotdd.embed(goal)),
             "features": features.distance(features.embed(sets[name]), features.embed(goal)),
@@ -112,11 +127,7 @@ def transfer(
         }
         for name, source in sources.items()
     ]
-    table = pl.DataFrame(rows)
-    return {
-        "spearman_transfer": spearman(table["sotdd"], table["gap"]),
-        "spearman_transfer_features": spearman(table["features"], table["gap"]),
-    }, table
+    return pl.DataFrame(rows)
 
 
 def _sources(
@@ -145,6 +156,7 @@ def _sources(
 
 
 def augmentation(ctx: Context, size: Size, mnist: Pixels) -> tuple[dict[str, Any], pl.DataFrame]:
+    """C4b: accuracy of a network trained on an augmented set against the set's distance to test images."""
     rng = ctx.rng("augmentation")
     (images, labels), test = split(rng, mnist, (size.augmented_n, size.test_n))
     n = len(labels)
