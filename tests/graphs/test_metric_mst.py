@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -172,6 +173,8 @@ def test_sets_agree_with_python_sets_in_every_form():
         ([list(s) * 2 for s in sets], "jaccard_sets"),
         (table, "jaccard_sets"),
         (table.astype(float), "jaccard_sets"),
+        (pl.DataFrame(table.astype(int)), "jaccard_sets"),
+        (torch.tensor(table), "jaccard_sets"),
         (weighted, "jaccard_sets"),
         (sparse.csc_matrix(weighted), "jaccard"),
     ):
@@ -408,6 +411,13 @@ def test_splitting_ends_where_no_centre_attracts_others(monkeypatch, D):
     assert forest.n_components <= 4 * (1 + 5) + 5
     result = approximate_mst(D, "precomputed", n_components=1, max_component_size=10)
     assert result.total_weight == D.max() * 49
+
+
+def test_a_component_of_most_objects_is_logged(caplog):
+    X = np.concatenate([np.zeros((30, 1)), np.ones((1, 1))])
+    with caplog.at_level("INFO", logger="theses"):
+        approximate_mst(X, n_components=2)
+    assert "one component holds 30 of 31 objects" in caplog.text
 
 
 # Step 3

@@ -32,8 +32,8 @@ def apply(
         str | None,
         typer.Option(
             help="Distance of points: euclidean (default), cityblock, cosine, ..., or precomputed for a "
-            "square matrix of distances. Of lines: levenshtein (default), hamming_str, or jaccard_sets for words "
-            "between blanks."
+            "square matrix of distances. Of lines: levenshtein (default), hamming_str, or jaccard_sets for "
+            "words between blanks."
         ),
     ] = None,
     columns: Annotated[

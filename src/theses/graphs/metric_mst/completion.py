@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from theses.graphs.metric_mst.result import MSTResult
 from theses.validation import check_array, check_choice, check_integer
 
 __all__ = ["approximate_mst", "complete_forest", "exact_mst"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def approximate_mst(
@@ -110,6 +113,13 @@ def approximate_mst(
     start = time.perf_counter()
     partition = partition_objects(distances, n_components, max_component_size, None, random_state, keep=True)
     planted = time.perf_counter()
+    largest = int(np.bincount(partition.labels).max())
+    if largest > distances.size / 2:
+        _LOG.info(
+            "one component holds %d of %d objects and costs the most; max_component_size splits it",
+            largest,
+            distances.size,
+        )
     forest = plant(distances, partition.labels, partition.centres)
     joined = time.perf_counter()
     representatives = _representatives(forest, None, n_representatives)

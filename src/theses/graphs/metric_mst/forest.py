@@ -31,7 +31,7 @@ _AUTO_LARGEST: Final = 512
 _SPLIT_LARGEST: Final = 2048
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Forest:
     """A partition of the objects with a spanning tree in each part.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -163,24 +163,31 @@ def _named(X: Any, name: str, kwargs: dict[str, Any]) -> Distances:
     return VectorDistances(compared, name, functools.partial(cdist, metric=name, **kwargs))
 
 
+def _plain(X: Any) -> Any:
+    """Tensors and tables as arrays, anything else as it is."""
+    if hasattr(X, "detach"):
+        return X.detach().cpu().numpy()
+    return X.to_numpy() if hasattr(X, "to_numpy") else X
+
+
 def _objects(X: Any) -> list[Any]:
     """Objects of a sequence, an array (along its first axis) or a table (its rows)."""
+    X = _plain(X)
     if sparse.issparse(X):
         held: Any = X
         matrix = held.tocsr()
         check_array("X", matrix.data, ndim=1, dtype=None, min_length=0)
         objects = [matrix[[i]] for i in range(matrix.shape[0])]
-    elif hasattr(X, "detach") or hasattr(X, "to_numpy") or isinstance(X, np.ndarray):
-        array = X.to_numpy() if hasattr(X, "to_numpy") else X.detach().numpy() if hasattr(X, "detach") else X
-        if array.ndim == 0:
+    elif isinstance(X, np.ndarray):
+        if X.ndim == 0:
             raise ValueError("X must hold objects along its first axis, got an array without axes")
-        if array.dtype.kind in "fc":
-            check_array("X", array, ndim=array.ndim, dtype=None)
-        objects = list(array)
-    elif isinstance(X, (str, bytes)) or not isinstance(X, Sequence):
+        if X.dtype.kind in "fc":
+            check_array("X", X, ndim=X.ndim, dtype=None)
+        objects = list(X)
+    elif isinstance(X, (str, bytes, Mapping)) or not (hasattr(X, "__getitem__") and hasattr(X, "__len__")):
         raise TypeError(f"X must be an array or a sequence of objects, got {type(X).__name__}")
     else:
-        objects = list(X)
+        objects = [X[i] for i in range(len(X))]
     if not objects:
         raise ValueError("X must have at least 1 object, got none")
     return objects
@@ -210,6 +217,7 @@ def _codes(strings: list[str]) -> NDArray[Any]:
 
 def _set_matrix(X: Any) -> sparse.csr_array:
     """Sets as the rows of a sparse matrix, each row's items sorted."""
+    X = _plain(X)
     matrix: sparse.csr_array
     if sparse.issparse(X):
         held: Any = X

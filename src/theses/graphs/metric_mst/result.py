@@ -25,7 +25,7 @@ COMPLETION_FACTOR: Final = (3 + math.sqrt(5)) / 2
 _TIE: Final = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MSTResult:
     """A spanning tree that completes a forest.
 
