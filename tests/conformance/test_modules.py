@@ -20,11 +20,11 @@ DOCSTRING_S = 2.0
 
 
 def module_names(top: Path) -> list[str]:
-    """Dotted names of all modules of a package, without those that are programs."""
+    """Dotted names of all modules of a package, without those that are programs or templates of programs."""
     names = []
     for path in sorted(top.rglob("*.py")):
         parts = path.relative_to(top.parent).with_suffix("").parts
-        if parts[-1] != "__main__":
+        if parts[-1] != "__main__" and "starts" not in parts:
             names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return names
 

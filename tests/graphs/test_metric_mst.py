@@ -756,6 +756,11 @@ POINTS = np.random.default_rng(17).normal(size=(12, 2))
             lambda: complete_forest(POINTS[:2], sparse.csr_array([[0.0, 1.0], [2.0, 0.0]]), "euclidean"),
             "forest must give an edge the same weight",
         ),
+        (
+            lambda: complete_forest(POINTS[:2], sparse.csr_array([[0.0, -1.0], [0.0, 0.0]]), "euclidean"),
+            "forest must have lengths of at least 0",
+        ),
+        (lambda: exact_mst(POINTS, "cityblock", metric_kwargs={"q": 3}), "metric_kwargs must be parameters"),
         (lambda: complete_forest(POINTS, np.zeros(12, int), "euclidean", completion="best"), "completion"),
         (
             lambda: complete_forest(POINTS, np.arange(12) // 6, "euclidean", representatives=[7, 0]),
@@ -796,6 +801,29 @@ def test_bad_input_is_named(call, message):
 def test_wrong_types_are_named(X, metric, message):
     with pytest.raises(TypeError, match=message):
         exact_mst(X, metric)
+
+
+@pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
+def test_one_point_needs_no_variance(metric):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_spans(approximate_mst([[1.0, 2.0]], metric), 1)
+
+
+def test_arguments_of_the_wrong_type_are_named():
+    with pytest.raises(TypeError, match="metric_kwargs must be a mapping"):
+        exact_mst(POINTS, "minkowski", metric_kwargs=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="representatives must be a sequence"):
+        complete_forest(POINTS, np.arange(12) // 6, "euclidean", representatives=3)
+
+
+def test_rows_that_are_no_numbers_are_refused():
+    class Words:
+        def rows(self, i, J):
+            return ["far"] * len(J)
+
+    with pytest.raises(ValueError, match=r"metric\.rows must return numbers"):
+        exact_mst(POINTS, Words())
 
 
 def test_rows_of_the_wrong_length_are_refused():

@@ -18,6 +18,7 @@ _COMMANDS = {
         "theses.cli.show:show",
         "Show a method: what for, how, and what its claims are worth.",
     ),
+    "start": ("theses.cli.start:start", "Write a short script that uses a method."),
     "apply": ("theses.cli.apply:app", "Apply a method to your own files."),
     "reproduce": ("theses.cli.reproduce:reproduce", "Measure the claims of a method again on this machine."),
     "results": ("theses.cli.results:results", "Show or publish what has been measured."),

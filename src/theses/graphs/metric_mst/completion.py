@@ -294,6 +294,10 @@ def _representatives(
         first = np.unique(forest.labels, return_index=True)[1]
         chosen = [[int(i)] for i in (first if forest.centres is None else forest.centres)]
     else:
+        if not hasattr(representatives, "__len__"):
+            raise TypeError(
+                f"representatives must be a sequence or None, got {type(representatives).__name__}"
+            )
         if len(representatives) != t:
             raise ValueError(
                 f"representatives must have one entry for each of {t} components, got {len(representatives)}"

@@ -413,7 +413,11 @@ class BatchedDistances(Distances):
 
     def _row(self, i: int) -> NDArray[np.float64]:
         asked = self.ids[: self.size].copy()  # the set's own order must not depend on what the user does
-        values = np.array(self._metric.rows(i, asked), dtype=np.float64)
+        answer = self._metric.rows(i, asked)
+        try:
+            values = np.array(answer, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"metric.rows must return numbers: {error}") from None
         if values.shape != (self.size,):
             raise ValueError(
                 f"metric.rows must return one distance for each of {self.size} objects, "

@@ -414,6 +414,8 @@ def forest_of(distances: Distances, forest: Any) -> Forest:
             raise ValueError(f"forest must have shape ({n}, {n}) as a matrix, got {matrix.shape}")
         stored = matrix.tocoo()
         weights = check_array("forest", stored.data, ndim=1, min_length=0)
+        if (weights < 0).any():
+            raise ValueError(f"forest must have lengths of at least 0, got {weights.min()}")
         pairs = np.sort(np.column_stack([stored.row, stored.col]).astype(np.int64), axis=1)
         if (pairs[:, 0] == pairs[:, 1]).any():
             raise ValueError("forest must not join an object with itself")

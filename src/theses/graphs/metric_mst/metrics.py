@@ -98,6 +98,8 @@ def open_distances(X: Any, metric: Metric, metric_kwargs: Mapping[str, Any] | No
     >>> distances.row(0), distances.evaluations
     (array([0., 5.]), 2)
     """
+    if not isinstance(metric_kwargs, Mapping | None):
+        raise TypeError(f"metric_kwargs must be a mapping or None, got {type(metric_kwargs).__name__}")
     kwargs = dict(metric_kwargs or {})
     if isinstance(metric, str):
         return _named(X, _ALIASES.get(metric, metric), kwargs)
@@ -151,6 +153,8 @@ def _named(X: Any, name: str, kwargs: dict[str, Any]) -> Distances:
         # Differences do not overflow before the distances themselves do.
         if not product.overflows:
             return product
+    if len(points) == 1 and name in ("seuclidean", "mahalanobis") and not kwargs:
+        name = "euclidean"  # one point has no variance, and no distance to be scaled by it
     # SciPy would estimate these from the two arrays of each call, another metric for every row.
     if name == "seuclidean":
         kwargs.setdefault("V", points.var(axis=0, ddof=1))
@@ -160,7 +164,15 @@ def _named(X: Any, name: str, kwargs: dict[str, Any]) -> Distances:
         except np.linalg.LinAlgError:
             raise ValueError("X has a singular covariance; metric_kwargs must give VI") from None
     compared = points != 0 if name in _BOOLEAN else points
-    return VectorDistances(compared, name, functools.partial(cdist, metric=name, **kwargs))
+    function = functools.partial(cdist, metric=name, **kwargs)
+    try:
+        function(compared[:1], compared[:1])
+    except (TypeError, ValueError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ValueError(
+            f"metric_kwargs must be parameters of metric {name!r}, got {kwargs}: {reason}"
+        ) from None
+    return VectorDistances(compared, name, function)
 
 
 def _plain(X: Any) -> Any:
