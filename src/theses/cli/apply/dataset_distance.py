@@ -208,9 +208,7 @@ def _text(answer: dict[str, Any]) -> str:
     if not answer["yardstick"]:
         lines.append("  none: a file with a single row has no halves")
     exact = answer["otdd"]
-    size = (
-        f"up to {exact['max_samples']:,} random rows of each file" if exact["max_samples"] else "all rows"
-    )
+    size = f"up to {exact['max_samples']:,} random rows of each file" if exact["max_samples"] else "all rows"
     lines += [
         f"  exact OTDD on {size}: {exact['value']:.4g} (in squared units of the features), "
         f"{exact['seconds']:.2g} s"

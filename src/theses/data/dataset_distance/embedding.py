@@ -22,8 +22,9 @@ from theses.data.dataset_distance.sources import ArraySource, Source, StreamSour
 __all__ = ["DatasetEmbedding", "embed"]
 
 _FORMAT = "theses.dataset_distance.embedding/1"
-# Entries of a block of projections: in float64 it stays in a core's cache through all powers.
-_BLOCK = 65_536
+# Entries of a block of projections: in float64 it stays in a core's cache through all powers. An accelerator
+# wants fewer and larger calls.
+_BLOCK, _ACCELERATOR_BLOCK = 65_536, 16_777_216
 # Rows that are checked at once, so that no mask of all values is needed.
 _ROWS = 64
 
@@ -268,7 +269,8 @@ def _embed_array(source: ArraySource, projections: Projections, scale: float) ->
     # A projection's samples end up sorted, so they may first be put class after class: then a class is a
     # slice.
     in_order = bool((source.order.diff() == 1).all())
-    for start in range(0, len(values), rows := max(1, _BLOCK // len(x))):
+    rows = max(1, (_BLOCK if x.device.type == "cpu" else _ACCELERATOR_BLOCK) // len(x))
+    for start in range(0, len(values), rows):
         block = values[start : start + rows]
         part = projections[start : start + rows]
         q = (block if in_order else block[:, source.order]).double()
@@ -297,8 +299,6 @@ def _embed_stream(source: StreamSource, projections: Projections, scale: float) 
         q = _project(x[torch.argsort(y).to(x.device)], projections, scale).double()
         sums[:, :, columns] += _power_sums(q, batch_counts, highest)
         counts[columns] += batch_counts
-    if not classes:
-        raise ValueError(f"{source.name} must have at least 1 sample, got a loader without batches")
     terms = _label_terms(_moments(sums, counts), projections)
     # Second pass: the points, in whatever order they come.
     values = torch.empty(len(projections), int(counts.sum()), dtype=source.dtype, device=source.device)

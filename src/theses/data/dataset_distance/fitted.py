@@ -57,13 +57,19 @@ class SlicedDatasetDistance:
     feature_shape_ : tuple of int
         Shape of a sample, after :meth:`fit`.
 
+    Notes
+    -----
+    Parties that share no samples: one fits and saves, the others load the file, embed their own data and
+    share the embeddings, which hold ``n_projections`` sorted numbers a sample and neither features nor
+    labels.
+
     See Also
     --------
     sliced_dataset_distance : for two data sets at hand; parameters are explained there.
 
     References
     ----------
-    arXiv 2501.18901, Section 3 and Algorithm 1.
+    arXiv 2501.18901, Section 3.
 
     Examples
     --------

@@ -75,7 +75,9 @@ class StreamSource:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """One pass: features of shape (batch, n_features) and labels of shape (batch,)."""
+        empty = True
         for batch in self.loader:
+            empty = False
             x, y = _batch(self.name, batch)
             if x.shape[1:] != self.feature_shape:
                 raise ValueError(
@@ -83,6 +85,8 @@ class StreamSource:
                     f"got {self.feature_shape} and {tuple(x.shape[1:])}"
                 )
             yield x.flatten(1).to(self.device, self.dtype), y
+        if empty:
+            raise ValueError(f"{self.name} must give its samples at each pass, got none at a later one")
 
     def sum_of_squares(self) -> tuple[float, int]:
         """Sum of all squared entries, and how many there are."""

@@ -120,28 +120,31 @@ def graded(ctx: Context, size: Size, name: str, domain: Pixels) -> tuple[dict[st
     from theses.data.dataset_distance import otdd
 
     rng = ctx.rng(f"graded {name}")
-    features = mnist_features if name == "mnist" else whitened(domain)
+    as_features = mnist_features if name == "mnist" else whitened(domain)
     n = min(size.graded_n, len(domain[1]) // 3)
     sets: list[tuple[str, float, Features, Features]] = []
     for family in FAMILIES:
         for g, (reference, changed) in zip(_STEPS, _graded_pairs(rng, domain, family, n), strict=True):
-            A, (x, y) = features(reference), features(changed)
+            A, (x, y) = as_features(reference), as_features(changed)
             if family == "noise":
                 x = x + rng.normal(0, g, x.shape).astype(np.float32)
             sets.append((family, g, A, (x, y)))
     pairs = [(A, B) for _, _, A, B in sets]
     sotdd = fitted(ctx, size, [data for pair in pairs for data in pair])
-    distances = _distances(sotdd, pairs)
-    theta = np.ascontiguousarray(sotdd.projections_.theta.numpy().T)
+    if name == "mnist":
+        theta = np.ascontiguousarray(sotdd.projections_.theta.numpy().T)
+        features = [float(ot.sliced_wasserstein_distance(A[0], B[0], projections=theta)) for A, B in pairs]
+    else:  # the same number, several times as fast
+        features = _distances(fitted(ctx, size, [data for pair in pairs for data in pair], 0), pairs)
     rows = []
-    for (family, g, A, B), distance in zip(sets, distances, strict=True):
+    for (family, g, A, B), distance, without in zip(sets, _distances(sotdd, pairs), features, strict=True):
         row = {
             "domain": name,
             "family": family,
             "g": g,
             "otdd": otdd(A, B),
             "sotdd": distance,
-            "features": float(ot.sliced_wasserstein_distance(A[0], B[0], projections=theta)),
+            "features": without,
         }
         if name == "mnist":
             row["gaussian"] = otdd(A, B, label_distance="gaussian")

@@ -15,17 +15,17 @@ class Size:
 
     n_projections: int = 1_000
     random_pairs: int = 10
-    random_replicates: int = 3
+    random_replicates: int = 2
     random_n: tuple[int, int] = (250, 1_500)
     graded_n: int = 500
     labels_n: int = 1_000
     time_n: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
     time_otdd_n: tuple[int, ...] = (500, 1_000, 2_000, 4_000)
     time_projections: int = 200
-    time_repeats: int = 5
+    time_repeats: int = 3
     time_otdd_repeats: int = 2
     classes_n: int = 8_000
-    classes_repeats: int = 9
+    classes_repeats: int = 7
     transfer_replicates: int = 2
     source_n: int = 1_500
     target_n: int = 100
@@ -35,7 +35,7 @@ class Size:
     error_n: int = 100
     error_projections: tuple[int, int, int] = (100, 1_000, 5_000)
     error_repeats: int = 20
-    error_replicates: int = 3
+    error_replicates: int = 6
 
     def capped(self, limit: int | None) -> Size:
         """The same with no more than ``limit`` samples anywhere."""
@@ -76,6 +76,7 @@ SIZES = {
         error_projections=(20, 50, 100),
         error_repeats=5,
         error_replicates=2,
+        transfer_replicates=1,
     ),
     "standard": _STANDARD,
     "long": _STANDARD,
