@@ -6,16 +6,19 @@ PIP := $(BIN)/python -m pip
 # Extra flags for the installation of torch, such as the index of its CPU builds (see README.md).
 TORCH_FLAGS ?=
 
+# One thread: arrays in tests are small, and threads that wait for each other cost more than they give.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
 .PHONY: demo test test-slow lint clean
 
 demo: $(VENV)/.demo $(VENV)/.carriers
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev $(VENV)/.carriers lint
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 test-slow: $(VENV)/.dev $(VENV)/.carriers
-	$(BIN)/python -m pytest -q -m slow
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
