@@ -83,6 +83,23 @@ def test_a_column_can_be_named_and_losses_graded(tmp_path):
     assert safe["quantile"] > answer["quantile"]
 
 
+def test_draws_too_few_for_the_probability_certify_nothing(tmp_path):
+    # All of 1,000 draws are below alpha, which says nothing of the 0.9999-quantile.
+    path = tmp_path / "losses.csv"
+    pl.DataFrame({"loss": 0.1 * np.random.default_rng(0).random(50)}).write_csv(path)
+    options = ["--alpha", 0.3, "--beta", 0.9999]
+    message = run(path, *options, "--draws", 1_000, code=2)
+    assert "--draws must be at least 10000 for a probability of 0.9999" in message
+    assert json.loads(run(path, *options, "--draws", 100_000, "--json"))["certified"]
+    safe = run(path, *options, "--draws", 10_000, "--conservative", code=2)
+    assert "--draws must be at least 69075" in safe
+
+
+def test_nothing_is_certain(table):
+    assert "with probability nearly 1 (wanted 0.95)" in run(table, "--column", "lambda=0.5", "--alpha", 0.9)
+    assert "P(bound <= 0.1): nearly 1" in run(table)
+
+
 def test_a_table_gets_its_lambda(table):
     frame = pl.read_csv(table)
     answer = json.loads(run(table, "--alpha", 0.25, "--json"))
@@ -150,10 +167,12 @@ def test_losses_that_grow_need_consent(tmp_path):
         ("a,b\n0,1\n", ["--column", "c"], "'c'"),
         ("0.1,0.2\n0,1\n", [], "columns of lambdas are named lambda=0.5"),
         ("lambda=1,lambda=1.0\n0,1\n", [], "give --column NAME"),
-        ("loss\n0.5\n", ["--alpha", "1"], "alpha must be less than 1"),
-        ("loss\n0.5\n", ["--beta", "1.5"], "beta must be less than 1"),
-        ("loss\n0.5\n", ["--max-loss", "0"], "max_loss must be greater than 0"),
-        ("loss\n0.5\n", ["--draws", "0"], "n_samples must be at least 1"),
+        ("loss\n0.5\n", ["--alpha", "1"], "error: --alpha must be less than 1"),
+        ("loss\n0.5\n", ["--beta", "1.5"], "error: --beta must be less than 1"),
+        ("loss\n0.5\n", ["--max-loss", "0"], "error: --max-loss must be greater than 0"),
+        ("loss\n0.5\n", ["--draws", "0"], "error: --draws must be at least 1"),
+        ("loss\n0.5\n", ["--seed", "-1"], "error: --seed must be at least 0"),
+        ("loss\n0.5\n", ["--not-monotone"], "--not-monotone is for a table"),
         ("loss\n", [], "holds no rows"),
     ],
 )

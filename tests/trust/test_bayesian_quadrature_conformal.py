@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -243,11 +245,13 @@ def calls() -> list[Call]:
             ),
             ("scores", "y", "candidates"),
             paired=("scores", "y"),
+            allowed={"scores": ("rank",)},  # images, for instance
         ),
         Call(
             "RiskController.predict",
             lambda: (controller().fit(scores, y).predict, {"scores": scores.copy()}),
             ("scores",),
+            allowed={"scores": ("rank",)},
         ),
         Call(
             "BQRegressor.fit",
@@ -398,6 +402,22 @@ def test_too_few_draws_for_a_conservative_quantile_give_the_largest_loss():
     assert bound.cdf(0.999) < 0.95
 
 
+def test_draws_that_are_too_few_for_a_quantile_do_not_stand_for_it():
+    bound = RiskPosterior([0.1, 0.2, 0.3], n_samples=100, random_state=0)
+    assert bound.quantile(0.99) == np.sort(bound.samples)[98]
+    assert bound.quantile([0.9901, 1 - 1e-9]).tolist() == [1.0, 1.0]
+    assert RiskPosterior([0, 0, 1]).quantile(1 - 1e-6) == pytest.approx(stats.beta.ppf(1 - 1e-6, 2, 2))
+
+
+def test_draws_are_read_only_and_no_bound_exceeds_the_largest_loss():
+    draws = DirichletDraws(7, 500, 0)
+    with pytest.raises(ValueError, match="read-only"):
+        draws.weights[0, 0] = 1.0
+    assert (draws.weights @ np.ones(8)).max() > 1  # rounding
+    assert draws.bounds(np.ones(7)).max() <= 1
+    assert RiskRule("bq", 7, 0.5, random_state=0).bound(np.full((7, 2), 1.0)).max() <= 1
+
+
 def test_the_same_random_state_gives_the_same_draws_and_an_order_of_losses_does_not_matter():
     losses = np.random.default_rng(0).random(30)
     first, second = (RiskPosterior(losses, random_state=3).samples for _ in range(2))
@@ -534,6 +554,11 @@ def test_a_rule_refuses_what_it_cannot_answer():
     with pytest.raises(ValueError, match="n_samples must be at least 135"):
         RiskRule("bq", 10, 0.1, n_samples=134, conservative=True)
     assert RiskRule("bq", 10, 0.1, n_samples=135, conservative=True).n_samples == 135
+    with pytest.raises(
+        ValueError, match=r"n_samples must be at least 10000 for a probability of 0\.9999, got"
+    ):
+        RiskRule("bq", 10, 0.1, 0.9999, n_samples=9_999)
+    assert RiskRule("bq", 10, 0.1, 0.9999, n_samples=10_000).draws is not None
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
@@ -583,6 +608,7 @@ def test_controller_and_table_choose_the_same(method, conservative):
     assert choice.feasible and choice.lambda_ == controller.lambda_
     assert choice.to_frame().filter("chosen")["certified"].all()
     assert "lambda = " in choice.summary() and choice.to_dict()["method"] == method
+    assert choice == choice and choice != replace(choice)  # by identity: arrays have no single truth value
     if method == "bq":
         assert controller.risk_posterior_.prob_below(0.1) >= 0.95
         assert choice.posterior.prob_below(0.1) >= 0.95
@@ -595,6 +621,38 @@ def test_bisection_ends_just_above_the_exact_choice():
     assert 0 <= bisected.lambda_ - exact.lambda_ <= 1.001e-6
     assert exact.lambda_ in -scores[truth]
     np.testing.assert_array_equal(exact.predict(scores[:5]), scores[:5] >= -exact.lambda_)
+
+
+def test_bisection_ends_where_numbers_are_coarse():
+    # Neighbouring numbers are further apart than 1e-6 of the range.
+    y = 1e10 + np.linspace(0, 0.99, 100)
+    controller = RiskController(
+        lambda levels, y: (y > levels) * 1.0, levels_of, alpha=0.1, lam_range=(1e10, 1e10 + 1)
+    ).fit(y, y)
+    expected = y[99 - allowed_misses(100, 0.1)]
+    assert controller.lambda_ == pytest.approx(expected, abs=4e-6, rel=0)
+
+
+def test_scores_and_truth_may_be_images():
+    scores, truth = labelled(n=200, n_labels=24)
+
+    def missed_pixels(masks, y):
+        return false_negative_rate(masks.reshape(len(masks), -1), y.reshape(len(y), -1))
+
+    flat = fnr_controller(alpha=0.2).fit(scores, truth)
+    images = RiskController(missed_pixels, at_least, alpha=0.2, lam_range=(-1.0, 0.0), random_state=0)
+    images.fit(scores.reshape(200, 2, 3, 4), truth.reshape(200, 2, 3, 4))
+    assert images.lambda_ == flat.lambda_
+    assert images.predict(scores.reshape(200, 2, 3, 4)).shape == (200, 2, 3, 4)
+
+
+def test_scores_that_are_no_array_are_named():
+    for scores in ([[0.1, 0.2], [0.3]], torch.zeros((2, 2), dtype=torch.bfloat16)):
+        with pytest.raises(TypeError, match=r"^scores must be an array"):
+            fnr_controller().fit(scores, np.eye(2))
+    for scores in (0.5, np.zeros((0, 2))):
+        with pytest.raises(ValueError, match=r"^scores must have a row"):
+            fnr_controller().fit(scores, np.eye(2))
 
 
 def test_rules_are_ordered_from_average_to_wasteful():
@@ -695,12 +753,16 @@ def test_controller_refuses_parameters_out_of_range():
         ("max_loss", 0.0),
         ("method", "hpd"),
         ("lam_range", (1.0, 0.0)),
+        ("lam_range", (0.0, 0.5, 1.0)),
+        ("lam_range", (0.0, np.inf)),
         ("n_samples", 0),
     ):
         with pytest.raises(ValueError, match=rf"^{name} "):
             fnr_controller(**{name: value}).fit(scores, truth)
     with pytest.raises(TypeError, match="lam_range"):
         fnr_controller(lam_range=3).fit(scores, truth)
+    with pytest.raises(ValueError, match=r"^candidates must lie in lam_range"):
+        fnr_controller().fit(scores, truth, candidates=1 + scores[truth])  # and not their negatives
     with pytest.raises(ValueError, match=r"^losses must have one column"):
         select_lambda(np.zeros((4, 3)), [1, 2], 0.1)
     with pytest.raises(ValueError, match=r"^lambdas must all be different"):
@@ -738,6 +800,10 @@ def test_losses_count_as_described():
         miscoverage(np.ones((1, 3), dtype=bool), [3])
     with pytest.raises(ValueError, match="predictions must hold booleans"):
         false_negative_rate([[0.5]], [[1]])
+    assert miscoverage(torch.tensor([[0.0, 1.0]], requires_grad=True), torch.tensor([2.0])).tolist() == [1.0]
+    assert miscoverage(torch.tensor([[True, False]]), torch.tensor([1])).tolist() == [1.0]
+    with pytest.raises(TypeError, match="predictions must be an array"):
+        miscoverage([[0.0, 1.0], [0.5]], [0.0, 1.0])
 
 
 # The adapters --------------------------------------------------------------------------------------------
@@ -795,6 +861,11 @@ def test_adapters_use_the_model_as_it_is():
     model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, truth)
     sets = BQClassifier(model, alpha=0.1).fit(texts, truth).predict_set(["good", "bad film"])
     assert sets.tolist() == [[False, True], [True, False]]
+    # The types of pandas and torch are not NumPy's.
+    series = BQClassifier(model, alpha=0.1).fit(pd.Series(texts), pd.Series(truth))
+    assert series.predict_set(pd.Series(["good", "bad film"])).tolist() == sets.tolist()
+    tensors = BQRegressor(frozen.estimator).fit(torch.tensor(X), torch.tensor(y))
+    assert tensors.lambda_ == frozen.fit(X, y).lambda_
 
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["apply", "suggest"]
 
+# What a parameter of the method is called here.
+_OPTIONS = {
+    "alpha": "--alpha",
+    "beta": "--beta",
+    "max_loss": "--max-loss",
+    "n_samples": "--draws",
+    "random_state": "--seed",
+}
 _YARDSTICKS = {"crc": "conformal risk control", "rcps-hoeffding": "RCPS with Hoeffding's bound"}
 
 
@@ -61,14 +69,22 @@ def apply(
     from theses.cli.output import emit
     from theses.datasets.files import write_table
 
-    losses, names, lambdas = _read(file, column, max_loss)
     options = {"max_loss": max_loss, "n_samples": draws, "random_state": seed}
     if conservative:
         options["conservative"] = True
-    if lambdas is None:
-        answer, text, table = _one(file, names[0], losses[:, 0], alpha, beta, options)
-    else:
-        answer, text, table = _many(file, losses, lambdas, alpha, beta, options, not_monotone)
+    try:
+        losses, names, lambdas = _read(file, column, max_loss)
+        if lambdas is not None:
+            answer, text, table = _many(file, losses, lambdas, alpha, beta, options, not_monotone)
+        elif not_monotone:
+            raise ValueError("--not-monotone is for a table with a column for each lambda")
+        else:
+            answer, text, table = _one(file, names[0], losses[:, 0], alpha, beta, options)
+    except ValueError as error:
+        name, *rest = str(error).split(" ", 1)
+        if name not in _OPTIONS:
+            raise
+        raise ValueError(" ".join([_OPTIONS[name], *rest])) from error
     if output is not None:
         write_table(output, table)
         answer["written"] = str(output)
@@ -161,6 +177,7 @@ def _one(
     options: dict[str, Any],
 ) -> tuple[dict[str, Any], str, Any]:
     from theses.trust.bayesian_quadrature_conformal import RiskPosterior, RiskRule
+    from theses.trust.bayesian_quadrature_conformal.rules import check_draws
 
     max_loss = options["max_loss"]
     # Checks alpha and beta against max_loss, and is what the usual methods say.
@@ -168,6 +185,8 @@ def _one(
 
     def bound_the_risk() -> tuple[RiskPosterior, float, float]:
         posterior = RiskPosterior(losses, **options)
+        if not posterior.exact:
+            check_draws(posterior.n_samples, beta, posterior.conservative)
         return posterior, posterior.quantile(beta), posterior.prob_below(alpha)
 
     (posterior, quantile, probability), seconds = _timed(bound_the_risk)
@@ -202,9 +221,10 @@ def _one(
         "python": python,
     }
     verdict = (
-        f"yes: below {alpha:g} with probability {probability:.4g} (wanted {beta:g})"
+        f"yes: below {alpha:g} with probability {_probability(probability)} (wanted {beta:g})"
         if certified
-        else f"not certified: below {alpha:g} with probability {probability:.4g} only (wanted {beta:g})"
+        else f"not certified: below {alpha:g} with probability {_probability(probability)} only "
+        f"(wanted {beta:g})"
     )
     lines = [
         f"{len(losses)} losses in column {name!r}, mean {losses.mean():.4g}, largest possible {max_loss:g}",
@@ -303,12 +323,19 @@ def _many(
         "",
         f"lambda               {verdict}",
         f"there                mean loss {answer['mean_loss']:.4g}; bound {answer['quantile']:.4g}, its mean "
-        f"{posterior.mean:.4g}; P(bound <= {alpha:g}) = {answer['probability_below_alpha']:.4g} ({how})",
+        f"{posterior.mean:.4g}; P(bound <= {alpha:g}): {_probability(answer['probability_below_alpha'])} "
+        f"({how})",
         "",
         "what the usual methods choose",
         *(_yardstick_line(method, entry, alpha, beta) for method, entry in yardstick.items()),
     ]
     return answer, _with_python(lines, python), table
+
+
+def _probability(value: float) -> str:
+    # Nothing is certain here; the draws, or four digits, do not tell.
+    text = f"{value:.4g}"
+    return "nearly 1" if text == "1" else text
 
 
 def _yardstick_line(method: str, entry: dict[str, Any], alpha: float, beta: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,9 @@ BETA = 0.95
 N_DRAWS = 1_000
 ALPHA = {"labels": 0.1, "binomial": 0.4, "hetero": 0.1, "flights": 0.1}
 
-Rules = Mapping[str, "RiskRule"]
+
+class _Rule(Protocol):
+    def holds(self, losses: NDArray[np.float64]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def run(ctx: Context) -> Measurement:
     return Measurement(metrics, tables, notes)
 
 
-def _rules(ctx: Context, arm: str, n: int, *, binary: bool = False) -> dict[str, RiskRule]:
+def _rules(ctx: Context, arm: str, n: int, *, binary: bool = False) -> dict[str, _Rule]:
     from theses.trust.bayesian_quadrature_conformal import RiskRule
 
     def rule(method: str, **options: Any) -> RiskRule:
@@ -192,16 +194,23 @@ def _rules(ctx: Context, arm: str, n: int, *, binary: bool = False) -> dict[str,
     }
     if not binary:
         rules["bq, conservative"] = rule("bq", conservative=True)
-        rules["bq, authors' weights"] = _with_authors_weights(rule("bq"))
-    return rules
+        draws = rules["bq"].draws
+        assert draws is not None
+        return {**rules, "bq, authors' weights": _AuthorsRule(draws.weights, ALPHA[arm])}
+    return dict(rules)
 
 
-def _with_authors_weights(rule: RiskRule) -> RiskRule:
-    # Their script gives the largest possible loss the weight of the first loss, and drops the last weight.
-    assert rule.draws is not None
-    weights = rule.draws.weights
-    weights[:, -1] = weights[:, 0]
-    return rule
+@dataclass(frozen=True)
+class _AuthorsRule:
+    """The authors' script: the largest possible loss gets the weight of the first, and the last goes unused."""
+
+    weights: NDArray[np.float64]
+    alpha: float
+
+    def holds(self, losses: NDArray[np.float64]) -> Any:
+        own, first = self.weights[:, :-1], self.weights[:, 0]
+        bounds = own @ losses + (first if losses.ndim == 1 else first[:, None])
+        return np.mean(bounds <= self.alpha, axis=0) >= BETA
 
 
 def _certified(holds: Callable[[NDArray[np.float64]], Any], table: NDArray[np.float64]) -> int:
@@ -298,7 +307,7 @@ def _hetero_risk(lam: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _interval_trials(
-    rules: Rules, draw: Callable[[], NDArray[np.float64]], n_trials: int
+    rules: Mapping[str, _Rule], draw: Callable[[], NDArray[np.float64]], n_trials: int
 ) -> dict[str, NDArray[np.float64]]:
     chosen: dict[str, list[float]] = {name: [] for name in rules}
     for _ in range(n_trials):

@@ -323,10 +323,10 @@ class BQClassifier(_Calibrated, ClassifierMixin, BaseEstimator):  # type: ignore
 
 def _check_rows(X: Any) -> None:
     # Lists, and arrays of text, are the wrapped model's own business.
-    array = X if hasattr(X, "dtype") else None
-    if array is not None and np.dtype(array.dtype).kind in "biuf" and array.ndim != 2:
+    kind = getattr(getattr(X, "dtype", None), "kind", None)  # torch and pandas have types of their own
+    if kind is not None and kind in "biuf" and X.ndim != 2:
         raise ValueError(
-            f"X must have 2 dimensions, got shape {array.shape}. Reshape your data using X.reshape(-1, 1) if "
+            f"X must have 2 dimensions, got shape {X.shape}. Reshape your data using X.reshape(-1, 1) if "
             "it has a single feature or X.reshape(1, -1) if it is a single case."
         )
     if _num_samples(X) == 0:

@@ -12,11 +12,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from theses.trust.bayesian_quadrature_conformal.posterior import check_losses
+from theses.trust.bayesian_quadrature_conformal.posterior import RandomState, check_losses
 from theses.trust.bayesian_quadrature_conformal.rules import (
     METHODS,
     NotBinaryError,
-    RandomState,
     RiskRule,
     check_falls,
     is_binary,
@@ -32,6 +31,8 @@ __all__ = ["RiskController"]
 _PROBE_POINTS = 32
 # The betting bound need not fall with lambda, so its lambda is found by walking down this many steps.
 _WALK_POINTS = 1_000
+# Halvings of the range: a number, not a length, so that the search ends however coarse the numbers are.
+_BISECTIONS = 20
 
 
 class RiskController(BaseEstimator):  # type: ignore[misc]
@@ -85,8 +86,8 @@ class RiskController(BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     About 20 evaluations of loss and rule, plus 32 of the loss alone; O(S n) a rule. ``rcps-wsr`` takes up to
-    1,000, since its bound need not fall with lambda. Draws beyond 64 MB (S n over 8 million) are made anew
-    for each evaluation, at about 5 ns a weight.
+    1,000, since its bound need not fall with lambda; that bound wants the cases in random order. Draws
+    beyond 64 MB (S n over 8 million) are made anew for each evaluation, at about 5 ns a weight.
 
     The constructor's ``predict`` is kept as the attribute ``predict_function``: the name ``predict`` is the
     method's.
@@ -181,7 +182,8 @@ class RiskController(BaseEstimator):  # type: ignore[misc]
             Truth that ``loss`` compares them with.
         candidates : array-like, shape (m,), or None, default=None
             Values of lambda at which a loss may step, if losses are step functions: the search over them is
-            exact. None: bisection of ``lam_range`` to 1e-6 of its length.
+            exact. Those outside ``lam_range`` are left out. None: bisection of ``lam_range`` to 1e-6 of its
+            length.
 
         Returns
         -------
@@ -193,8 +195,8 @@ class RiskController(BaseEstimator):  # type: ignore[misc]
         ValueError
             If data or losses are not as described, or a loss grows with lambda.
         """
-        scores_ = _as_array("scores", scores, (1, 2, 3))
-        y_ = _as_array("y", y, (1, 2))
+        scores_ = _as_array("scores", scores)
+        y_ = _as_array("y", y)
         n = check_same_length({"scores": scores_, "y": y_})
         max_loss = check_real("max_loss", self.max_loss, minimum=0, include=False)
         beta = check_real("beta", self.beta, minimum=0, maximum=1, include=False)
@@ -259,7 +261,7 @@ class RiskController(BaseEstimator):  # type: ignore[misc]
             What the constructor's ``predict`` gives.
         """
         check_is_fitted(self)
-        array = _as_array("scores", scores, (1, 2, 3))
+        array = _as_array("scores", scores)
         width = array.shape[1] if array.ndim > 1 else 1
         if width != self.n_features_in_:
             raise ValueError(
@@ -270,16 +272,22 @@ class RiskController(BaseEstimator):  # type: ignore[misc]
 
     def _range(self) -> tuple[float, float]:
         try:
-            low, high = (check_real("lam_range", end) for end in self.lam_range)
-        except TypeError:
-            raise TypeError(f"lam_range must be a pair of numbers, got {self.lam_range!r}") from None
+            low, high = self.lam_range
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"lam_range must be a pair (lo, hi), got {self.lam_range!r}") from None
+        low, high = check_real("lam_range", low), check_real("lam_range", high)
         if low >= high:
             raise ValueError(f"lam_range must be a pair (lo, hi) with lo < hi, got {self.lam_range!r}")
         return low, high
 
     def _candidates(self, candidates: ArrayLike, low: float, high: float) -> NDArray[np.float64]:
         values = check_array("candidates", candidates, ndim=1)
-        inside = values[(values > low) & (values < high)]
+        inside = values[(values >= low) & (values <= high)]
+        if not len(inside):
+            raise ValueError(
+                f"candidates must lie in lam_range = ({low:g}, {high:g}), but all of them are outside, "
+                f"from {values.min():g} to {values.max():g}"
+            )
         return np.unique(np.concatenate([[low], inside, [high]]))
 
     def _probe(
@@ -321,24 +329,28 @@ class RiskController(BaseEstimator):  # type: ignore[misc]
             return None
         if rule.holds(losses_at(low)):
             return low
-        precision = 1e-6 * (high - low)
-        while high - low > precision:
+        for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             low, high = (low, middle) if rule.holds(losses_at(middle)) else (middle, high)
         return high
 
 
-def _as_array(name: str, value: Any, ndim: tuple[int, ...]) -> NDArray[Any]:
+def _as_array(name: str, value: Any) -> NDArray[Any]:
     if sparse.issparse(value):
         raise TypeError(f"{name} must be an array, got a sparse matrix: sparse input is not supported")
-    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError) as error:  # ragged lists, torch's bfloat16
+        raise TypeError(f"{name} must be an array, got {type(value).__name__} ({error})") from None
     if array.dtype.kind == "c":
         raise ValueError(f"{name} must be real: Complex data not supported")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(f"{name} must hold no NaN or infinity")
     if array.ndim == 2 and array.shape[1] == 0:
         raise ValueError(f"{name} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
-    return check_array(name, array, ndim=ndim, dtype=None)
+    if array.ndim == 0 or len(array) == 0:
+        raise ValueError(f"{name} must have a row for each of one or more cases, got shape {array.shape}")
+    return array
 
 
 def _thin(values: NDArray[np.float64], n: int) -> NDArray[np.float64]:

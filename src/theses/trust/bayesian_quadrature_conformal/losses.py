@@ -43,13 +43,13 @@ def miscoverage(predictions: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     ----------
     Snell and Griffiths, ICML 2025: the loss with which conformal risk control is split conformal prediction.
     """
-    if np.asarray(predictions).dtype == np.bool_:
-        sets = check_array("predictions", predictions, ndim=2, dtype=np.bool_)
-        classes = _class_indices(y, sets.shape[1])
-        n = check_same_length({"predictions": sets, "y": classes})
-        missed: NDArray[np.bool_] = ~sets[np.arange(n), classes]
+    sets_or_intervals = check_array("predictions", predictions, ndim=2, dtype=None, finite=False)
+    if sets_or_intervals.dtype == np.bool_:
+        classes = _class_indices(y, sets_or_intervals.shape[1])
+        n = check_same_length({"predictions": sets_or_intervals, "y": classes})
+        missed: NDArray[np.bool_] = ~sets_or_intervals[np.arange(n), classes]
         return missed.astype(np.float64)
-    intervals = check_array("predictions", predictions, ndim=2, finite=False)
+    intervals = check_array("predictions", sets_or_intervals, ndim=2, finite=False)
     if intervals.shape[1] != 2:
         raise ValueError(
             f"predictions must be intervals of shape (n, 2) or boolean sets, got shape {intervals.shape}"

@@ -6,7 +6,7 @@ import bisect
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-__all__ = ["DirichletDraws", "RiskPosterior", "allowed_misses", "check_losses"]
+__all__ = ["DirichletDraws", "RandomState", "RiskPosterior", "allowed_misses", "check_losses"]
+
+RandomState: TypeAlias = "int | np.random.Generator | np.random.RandomState | None"
 
 # Draws up to this size are kept; beyond it they are made anew, block by block, from the same seed.
 _KEEP_BYTES = 64 * 2**20
@@ -95,9 +97,10 @@ def order_rank(n_samples: int, q: float, conservative: bool) -> int:
     q : float
         Level of the quantile.
     conservative : bool
-        False: the empirical quantile, rank ``ceil(q S)``. True: the least rank whose order statistic lies
-        below the true quantile with probability at most 0.001; since the number of draws below that quantile
-        is binomial, the least ``r`` with ``P(Bin(S, q) >= r) <= 0.001``.
+        False: the empirical quantile, rank ``ceil(q S)``, for q up to ``1 - 1/S``: the largest draw stands
+        for no quantile beyond. True: the least rank whose order statistic lies below the true quantile with
+        probability at most 0.001; since the number of draws below that quantile is binomial, the least ``r``
+        with ``P(Bin(S, q) >= r) <= 0.001``.
 
     Returns
     -------
@@ -108,9 +111,13 @@ def order_rank(n_samples: int, q: float, conservative: bool) -> int:
     --------
     >>> order_rank(1000, 0.95, conservative=False), order_rank(1000, 0.95, conservative=True)
     (950, 971)
+    >>> order_rank(1000, 0.9999, conservative=False)
+    1001
     """
     if conservative:
         return int(stats.binom.ppf(1 - _SLACK, n_samples, q)) + 1
+    if n_samples * (1 - q) < 1 - 1e-9:
+        return n_samples + 1
     # 0.95 * 1000 must not be rounded up to 951 because 0.95 is a little more than 19/20.
     return min(max(math.ceil(q * n_samples - 1e-9 * n_samples), 1), n_samples)
 
@@ -214,7 +221,7 @@ class DirichletDraws:
         Number of losses.
     n_samples : int, default=1_000
         Number of draws S.
-    random_state : int, numpy Generator or None, default=None
+    random_state : int, numpy Generator or RandomState, or None, default=None
         Source of the draws.
 
     Notes
@@ -235,15 +242,14 @@ class DirichletDraws:
     Snell and Griffiths, ICML 2025: quantile spacings and the bound from the right-rectangle rule.
     """
 
-    def __init__(
-        self, n: int, n_samples: int = 1_000, random_state: int | np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, n: int, n_samples: int = 1_000, random_state: RandomState = None) -> None:
         self.n = check_integer("n", n, minimum=1)
         self.n_samples = check_integer("n_samples", n_samples, minimum=1)
         self._seed = as_generator(random_state).integers(2**63, size=2)
         self._kept: NDArray[np.float64] | None = None
         if 8 * self.n_samples * (self.n + 1) <= _KEEP_BYTES:
             self._kept = self._draw()
+            self._kept.flags.writeable = False
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -280,13 +286,14 @@ class DirichletDraws:
         if self._kept is not None:
             own, last = self._kept[:, :-1], self._kept[:, -1] * max_loss
             # Row by row a product this small stays on one thread: a threaded one waits for busy cores.
-            return np.vecdot(own, losses) + last if losses.ndim == 1 else own @ losses + last[:, None]
+            kept = np.vecdot(own, losses) + last if losses.ndim == 1 else own @ losses + last[:, None]
+            return np.minimum(kept, max_loss, out=kept)  # weights add up to 1 but for rounding
         values = np.concatenate([losses, np.full((1, *losses.shape[1:]), max_loss)])
         bounds = np.empty((self.n_samples, *losses.shape[1:]))
         for rows, block in spacing_blocks(self._generator(), self.n_samples, self.n + 1):
             total = block.sum(axis=1)
             bounds[rows] = block @ values / (total if losses.ndim == 1 else total[:, None])
-        return bounds
+        return np.minimum(bounds, max_loss, out=bounds)
 
     def _draw(self) -> NDArray[np.float64]:
         weights = np.empty((self.n_samples, self.n + 1))
@@ -322,7 +329,7 @@ class RiskPosterior:
         Whether ``cdf`` and ``quantile`` allow for the error of a finite number of draws: the quantile is then
         an order statistic that lies below the true one with probability at most 0.001, and ``cdf`` the
         matching lower confidence bound.
-    random_state : int, numpy Generator or None, default=None
+    random_state : int, numpy Generator or RandomState, or None, default=None
         Source of the draws.
 
     Attributes
@@ -364,7 +371,7 @@ class RiskPosterior:
         *,
         n_samples: int = 10_000,
         conservative: bool = False,
-        random_state: int | np.random.Generator | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.max_loss = check_real("max_loss", max_loss, minimum=0, include=False)
         array = check_losses("losses", losses, self.max_loss)
@@ -434,7 +441,8 @@ class RiskPosterior:
         Returns
         -------
         float or ndarray, shape (k,)
-            Quantiles. With ``conservative=True`` and too few draws for ``q``, ``max_loss``.
+            Quantiles. Where ``n_samples`` draws are too few for ``q`` (without ``conservative=True``, where
+            ``q`` is over ``1 - 1/n_samples``), ``max_loss``.
 
         Raises
         ------
@@ -460,7 +468,8 @@ class RiskPosterior:
     def cdf(self, x: ArrayLike) -> Any:
         """Probability that ``L+`` is at most ``x``; exact for losses 0 and 1.
 
-        ``cdf(x) >= q`` where, and only where, ``quantile(q) <= x``.
+        ``cdf(x) >= q`` where, and only where, ``quantile(q) <= x``, for each ``q`` that the draws suffice
+        for.
 
         Parameters
         ----------

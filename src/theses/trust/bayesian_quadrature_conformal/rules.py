@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from theses.trust.bayesian_quadrature_conformal.baselines import (
 )
 from theses.trust.bayesian_quadrature_conformal.posterior import (
     DirichletDraws,
+    RandomState,
     RiskPosterior,
     beta_shape,
     check_losses,
@@ -25,11 +26,9 @@ from theses.trust.bayesian_quadrature_conformal.posterior import (
 )
 from theses.validation import as_generator, check_choice, check_integer, check_real
 
-__all__ = ["METHODS", "RandomState", "RiskRule", "smallest_lambda"]
+__all__ = ["METHODS", "RiskRule", "check_draws", "smallest_lambda"]
 
 METHODS = ("bq", "crc", "rcps-hoeffding", "rcps-wsr")
-
-RandomState: TypeAlias = "int | np.random.Generator | np.random.RandomState | None"
 
 # Sums of rounded losses may carry a bound that equals alpha this much (relatively) over it.
 ROUNDING = 1e-12
@@ -66,7 +65,7 @@ class RiskRule:
         Whether ``bq`` allows for the finite number of draws, see :class:`RiskPosterior`.
     binary : bool, default=False
         Whether all losses are 0 or B; ``bq`` then needs no draws.
-    random_state : int, numpy Generator or None, default=None
+    random_state : int, numpy Generator or RandomState, or None, default=None
         Source of the draws.
 
     Attributes
@@ -115,14 +114,7 @@ class RiskRule:
         self.binary = bool(binary)
         self.draws: DirichletDraws | None = None
         if method == "bq" and not self.binary:
-            self._rank = order_rank(self.n_samples, self.beta, self.conservative)
-            # The largest draw stands for no quantile beyond 1 - 1/S.
-            if self._rank > self.n_samples or self.n_samples * (1 - self.beta) < 1 - 1e-9:
-                least = math.log(1e-3) / math.log(self.beta) if self.conservative else 1 / (1 - self.beta)
-                raise ValueError(
-                    f"n_samples must be at least {math.ceil(least - 1e-9)} for a probability "
-                    f"of {self.beta:.6g}, got {self.n_samples}"
-                )
+            self._rank = check_draws(self.n_samples, self.beta, self.conservative)
             self.draws = DirichletDraws(self.n, self.n_samples, as_generator(random_state))
 
     def holds(self, losses: ArrayLike) -> Any:
@@ -207,6 +199,45 @@ class RiskRule:
         if self.binary and not is_binary(array, self.max_loss):
             raise NotBinaryError(f"losses must be 0 or {self.max_loss:g} for a binary rule")
         return array
+
+
+def check_draws(n_samples: int, beta: float, conservative: bool) -> int:
+    """Rank of the draw that stands for the beta-quantile of the bound, if there is one.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of draws.
+    beta : float
+        Probability, in (0, 1).
+    conservative : bool
+        See :class:`RiskPosterior`.
+
+    Returns
+    -------
+    int
+        The rank, from 1.
+
+    Raises
+    ------
+    ValueError
+        If the draws are too few for ``beta``.
+
+    Examples
+    --------
+    >>> check_draws(1_000, 0.95, conservative=False)
+    950
+    >>> check_draws(1_000, 0.9999, conservative=False)
+    Traceback (most recent call last):
+    ValueError: n_samples must be at least 10000 for a probability of 0.9999, got 1000
+    """
+    rank = order_rank(n_samples, beta, conservative)
+    if rank > n_samples:
+        least = math.log(1e-3) / math.log(beta) if conservative else (1 - 1e-9) / (1 - beta)
+        raise ValueError(
+            f"n_samples must be at least {math.ceil(least)} for a probability of {beta:.10g}, got {n_samples}"
+        )
+    return rank
 
 
 def smallest_lambda(

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from theses.trust.bayesian_quadrature_conformal.posterior import RiskPosterior, check_losses
+from theses.trust.bayesian_quadrature_conformal.posterior import RandomState, RiskPosterior, check_losses
 from theses.trust.bayesian_quadrature_conformal.rules import (
     METHODS,
     ROUNDING,
-    RandomState,
     RiskRule,
     check_falls,
     is_binary,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LambdaChoice", "select_lambda"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LambdaChoice:
     """The lambda chosen from a table of losses.
 
