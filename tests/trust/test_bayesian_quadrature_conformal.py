@@ -650,9 +650,9 @@ def test_scores_that_are_no_array_are_named():
     for scores in ([[0.1, 0.2], [0.3]], torch.zeros((2, 2), dtype=torch.bfloat16)):
         with pytest.raises(TypeError, match=r"^scores must be an array"):
             fnr_controller().fit(scores, np.eye(2))
-    for scores in (0.5, np.zeros((0, 2))):
+    for empty in (0.5, np.zeros((0, 2))):
         with pytest.raises(ValueError, match=r"^scores must have a row"):
-            fnr_controller().fit(scores, np.eye(2))
+            fnr_controller().fit(empty, np.eye(2))
 
 
 def test_rules_are_ordered_from_average_to_wasteful():

@@ -202,7 +202,7 @@ def _rules(ctx: Context, arm: str, n: int, *, binary: bool = False) -> dict[str,
 
 @dataclass(frozen=True)
 class _AuthorsRule:
-    """The authors' script: the largest possible loss has the weight of the first, and the last goes unused."""
+    """The authors' script: the largest loss has the weight of the first, and the last weight goes unused."""
 
     weights: NDArray[np.float64]
     alpha: float
