@@ -22,6 +22,10 @@ _COMMANDS = {
     "apply": ("theses.cli.apply:app", "Apply a method to your own files."),
     "reproduce": ("theses.cli.reproduce:reproduce", "Measure the claims of a method again on this machine."),
     "results": ("theses.cli.results:results", "Show or publish what has been measured."),
+    "report": (
+        "theses.cli.report:report",
+        "Render a store or the published results as pages to read offline.",
+    ),
     "bench": ("theses.cli.bench:bench", "Time a method beside its peers on this machine."),
     "doctor": ("theses.cli.doctor:doctor", "Check that all a method needs is installed and whole."),
 }
