@@ -101,7 +101,7 @@ def test_the_table_has_verdicts_and_kinds(outlines):
     assert tree["data-have"] == "points|strings" and tree["data-want"] == "tree|clusters"
     (nested,) = [row for row in rows if row["data-package"] == "lm|lm.inference"]
     assert set(nested["data-verdict"].split("|")) <= {"holds", "fails", "undecided"}
-    assert "1 scaled, 1 identity" in found.text or "1 identity, 1 scaled" in found.text
+    assert "1\N{NO-BREAK SPACE}identity, 1\N{NO-BREAK SPACE}scaled" in found.text
 
 
 def test_what_did_not_hold_is_explained_or_said_to_lack_it(tmp_path: Path):

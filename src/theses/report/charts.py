@@ -57,10 +57,10 @@ def vega_bundle() -> str:
     import altair as alt
     import vl_convert
 
-    # The specifications' version without its patch level, by which vl-convert names its copies.
-    version = alt.SCHEMA_VERSION.rsplit(".", 1)[0]
-    known = vl_convert.get_vegalite_versions()
-    wanted = version if version in known else None
+    # The specifications' version without its patch level, by which vl-convert names its copies; the newest
+    # one where it has none of that version.
+    version = alt.SCHEMA_VERSION.removeprefix("v").rsplit(".", 1)[0]
+    wanted = version if version in vl_convert.get_vegalite_versions() else None
     notice = "/* Vega, Vega-Lite and Vega-Embed, BSD 3-Clause License, University of Washington"
     bundle: str = vl_convert.javascript_bundle(vl_version=wanted)  # type: ignore[call-arg]
     # In a function, since its short names would otherwise be those of the whole page.

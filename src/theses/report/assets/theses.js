@@ -219,7 +219,7 @@
         titleFontSize: 12,
         titleFontWeight: "normal",
         // Beside a narrow chart it would leave no room for the chart.
-        ...(narrow ? { orient: "bottom", direction: "horizontal", columns: 2 } : {}),
+        ...(narrow ? { orient: "bottom", columns: 1 } : {}),
       },
       rule: { color: colour("--soft") },
       text: { color: colour("--ink") },
@@ -257,7 +257,7 @@
         logLevel: 1,
         // Expressions are interpreted: the page forbids the browser to compile any.
         ast: true,
-        config: look(wide && plot.clientWidth < 560),
+        config: look(plot.clientWidth < 560),
         loader,
         tooltip: { theme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light" },
       });

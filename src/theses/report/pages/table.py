@@ -50,7 +50,7 @@ def table_page(site: Site, records: Sequence[Record]) -> str:
         select("package", "Package", [(package, package) for package in packages]),
         select(
             "verdict",
-            "With a claim that is",
+            "Verdict",
             [(verdict, f"{sign} {verdict}") for verdict, sign in GLYPHS.items() if verdict in seen],
         ),
         tag("button", "Show all", type="reset"),
@@ -86,7 +86,8 @@ def _packages(package: str) -> list[str]:
 
 def _row(record: Record) -> Markup:
     card = record.card
-    by_kind = Counter(claim.kind for claim in record.claims)
+    counts = Counter(claim.kind for claim in record.claims)
+    by_kind = {kind: counts[kind] for kind in CLAIM_KINDS if counts[kind]}
     return tag(
         "tr",
         tag(
@@ -99,7 +100,7 @@ def _row(record: Record) -> Markup:
         tag("td", ", ".join(card.have)),
         tag("td", ", ".join(card.want)),
         tag("td", verdict_strip(record.claims)),
-        tag("td", ", ".join(f"{by_kind[kind]} {kind}" for kind in CLAIM_KINDS if by_kind[kind])),
+        tag("td", ", ".join(f"{n}\N{NO-BREAK SPACE}{kind}" for kind, n in by_kind.items())),
         data_have=_SEPARATOR.join(card.have),
         data_want=_SEPARATOR.join(card.want),
         data_package=_SEPARATOR.join(_packages(card.package)),

@@ -8,7 +8,7 @@ from typing import Final
 from theses.report.markup import Child, Markup, tag
 from theses.report.pages.layout import Site, check_line, claim_badges, document
 from theses.report.records import NOT_MEASURED, ClaimRecord, Record
-from theses.report.words import VERDICT_MEANINGS, anchor
+from theses.report.words import VERDICT_MEANINGS, anchor, css_class
 
 __all__ = ["UNHELD", "unheld_page"]
 
@@ -84,5 +84,5 @@ def _item(record: Record, claim: ClaimRecord) -> Markup:
             claim.explanation or " ".join(notices) or "no explanation has been written yet.",
             class_="why" if claim.explanation or notices else "why missing",
         ),
-        class_="claim",
+        class_=f"claim {css_class(claim.verdict)}",
     )
