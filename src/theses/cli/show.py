@@ -98,8 +98,9 @@ def _page(
     card: Card, entry: Mapping[str, Any] | None, claims: list[dict[str, Any]], source: str
 ) -> list[Line]:
     from theses.catalogue import CLAIM_KINDS
-    from theses.cli._code import import_lines, install_lines
+    from theses.cli._code import import_lines
     from theses.cli.output import CODE, VERDICT_STYLES
+    from theses.resources import install_lines
 
     lines: list[Line] = [[(card.name, "bold"), (f" ({card.slug}), theses.{card.package}", "")]]
     lines += [card.summary, f"{card.paper.title.rstrip('.')}. {card.paper.venue}, arXiv {card.paper.arxiv}."]

@@ -29,9 +29,9 @@ def finder_index(cards: Sequence[Card]) -> dict[str, Any]:
     """
     return {
         "threshold": search.THRESHOLD,
-        "typo": search._TYPO,
-        "stop": sorted(search._STOP),
-        "short": search._SHORT,
+        "typo": search.TYPO,
+        "stop": sorted(search.STOP),
+        "short": search.SHORT,
         "cards": [
             {"slug": card.slug, "have": card.have, "want": card.want, "stems": _by_strength(card)}
             for card in cards
@@ -54,6 +54,6 @@ def finder_index(cards: Sequence[Card]) -> dict[str, Any]:
 
 def _by_strength(card: Card) -> list[tuple[float, str]]:
     stems: dict[float, list[str]] = {}
-    for stem, strength in search._places(card).items():
+    for stem, strength in search.stem_strengths(card).items():
         stems.setdefault(strength, []).append(stem)
     return [(strength, " ".join(found)) for strength, found in stems.items()]

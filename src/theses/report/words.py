@@ -262,12 +262,8 @@ def start_lines(card: Card) -> list[str]:
     list of str
         Statements in the card's order; more than two names are put one a line.
     """
-    names: dict[str, list[str]] = {}
-    for entry in card.api:
-        module, _, name = entry.partition(":")
-        names.setdefault(module, []).append(name)
     lines = []
-    for module, found in names.items():
+    for module, found in card.imports.items():
         if len(found) > 2:
             lines.append(f"from {module} import (\n" + "".join(f"    {name},\n" for name in found) + ")")
         else:

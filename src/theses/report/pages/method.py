@@ -41,7 +41,7 @@ from theses.report.words import (
     spread,
     start_lines,
 )
-from theses.resources import carriers
+from theses.resources import install_lines
 
 __all__ = ["method_page"]
 
@@ -137,16 +137,13 @@ def _has_charts(record: Record, figures: Mapping[str, Any]) -> bool:
 
 
 def _start(card: Card) -> Child:
-    pins = carriers()
-    study = [f'pip install "theses[{",".join(card.study_extras)}]"'] if card.study_extras else []
-    study += [f"pip install --no-deps {name}=={pins[name]}" for name in card.carriers if name in pins]
+    needs = install_lines(card.extras, ())
+    study = install_lines(card.study_extras, card.carriers)
     return (
         (tag("p", "On your files:"), code(f"theses apply {card.slug} --help")) if card.apply else None,
         tag("p", "In Python:"),
         code("\n".join(start_lines(card))),
-        (tag("p", "Beyond the core it needs:"), code(f'pip install "theses[{",".join(card.extras)}]"'))
-        if card.extras
-        else None,
+        (tag("p", "Beyond the core it needs:"), code("\n".join(needs))) if needs else None,
         (tag("p", "Its study needs:"), code("\n".join(study))) if study else None,
         tag("p", "Also known as ", ", ".join(card.aliases), ".") if card.aliases else None,
     )
