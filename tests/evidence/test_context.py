@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -122,3 +125,60 @@ def test_contexts_share_no_stages() -> None:
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
+
+
+def test_what_is_done_once_is_shared_by_the_seeds_of_a_recipe() -> None:
+    seeds: list[int] = []
+
+    def tuned(ctx: Context) -> dict[str, Any]:
+        seeds.append(ctx.seed)
+        return {"best": float(ctx.rng("tuning").random()), "grid": np.arange(3)}
+
+    units = [Context("smoke", seed=seed, recipe="shared by the seeds") for seed in range(3)]
+    found = [unit.once("tuning", tuned) for unit in units]
+    assert seeds == [100]
+    assert {one["best"] for one in found} == {float(Context("smoke", seed=100).rng("tuning").random())}
+    assert all(list(unit.stages) == ["tuning"] for unit in units)
+    for other in (
+        Context("smoke", seed=0, recipe="another recipe"),
+        Context("standard", seed=0, recipe="shared by the seeds"),
+        Context("smoke", seed=0, recipe="shared by the seeds", limit=3),
+    ):
+        other.once("tuning", tuned)
+    units[0].once("another name", tuned)
+    assert len(seeds) == 5
+
+
+def test_without_a_recipe_nothing_is_kept_from_unit_to_unit() -> None:
+    seeds: list[int] = []
+    for _ in range(2):
+        unit = Context("smoke", seed=0)
+        for _ in range(2):
+            unit.once("tuning", lambda ctx: seeds.append(ctx.seed))
+    assert seeds == [100, 100]
+
+
+def test_what_was_interrupted_is_done_again() -> None:
+    unit = Context("smoke", seed=0, recipe="interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        unit.once("tuning", lambda ctx: _interrupt())
+    assert Context("smoke", seed=1, recipe="interrupted").once("tuning", lambda ctx: "done") == "done"
+
+
+def test_units_that_come_meanwhile_wait() -> None:
+    started, made = threading.Event(), []
+
+    def slow(ctx: Context) -> int:
+        started.set()
+        time.sleep(0.2)
+        made.append(ctx.seed)
+        return len(made)
+
+    def ask(seed: int) -> int:
+        return Context("smoke", seed=seed, recipe="waited for").once("tuning", slow)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, 0)
+        assert started.wait(10)
+        second = pool.submit(ask, 1)
+        assert first.result() == second.result() == 1

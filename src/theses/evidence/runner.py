@@ -314,6 +314,7 @@ class _Runner:
                 "data_folder": str(self._options.data_folder or "") or None,
                 "limit": self._options.limit,
                 "stages": stages,
+                "recipe": f"{unit.key.digest}/{unit.key.options}",
             }
 
             with self._child(request, threads) as child:

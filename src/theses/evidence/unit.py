@@ -128,6 +128,7 @@ def _study(request: dict[str, Any], send: Callable[..., None], stored: threading
         limit=request["limit"],
         stages=_ReportedStages(request["stages"], report_stage),
         progress=report_progress,
+        recipe=request["recipe"],
     )
     measurement = importlib.import_module(request["study"]).run(context)
     if not isinstance(measurement, Measurement):
