@@ -72,6 +72,18 @@ def test_a_tensor_with_gradients_is_read():
     assert tensor.requires_grad
 
 
+def test_a_tensor_of_bfloat16_is_read_in_single_precision():
+    tensor = torch.tensor([0.1, 2.0], dtype=torch.bfloat16)
+    assert check_array("X", tensor, ndim=1, dtype=None).dtype == np.float32
+    np.testing.assert_array_equal(check_array("X", tensor, ndim=1), tensor.double().numpy())
+
+
+def test_complex_numbers_are_no_real_ones():
+    with pytest.raises(TypeError, match="X must be real, got complex128"):
+        check_array("X", np.array([1j]), ndim=1)
+    assert check_array("X", np.array([1j]), ndim=1, dtype=complex)[0] == 1j
+
+
 def test_dtype_none_keeps_what_came():
     assert check_array("y", np.array([1, 2], np.int8), ndim=1, dtype=None).dtype == np.int8
     assert check_array("y", np.array(["a"]), ndim=1, dtype=None).dtype.kind == "U"
@@ -180,6 +192,8 @@ def test_integers_seed_and_generators_move_on():
     assert as_generator(5).random() == as_generator(seed_of_numpy).random()
     generator = np.random.default_rng(5)
     assert as_generator(generator) is generator
+    sequence = np.random.SeedSequence(5)
+    assert as_generator(sequence).random() == np.random.default_rng(sequence).random()
     assert as_generator(np.random.RandomState(5)).random() == as_generator(np.random.RandomState(5)).random()
     assert as_generator(None).random() != as_generator(None).random()
 
@@ -195,7 +209,9 @@ def test_the_global_numpy_state_is_left_alone():
 
 @pytest.mark.parametrize("value", [True, 1.5, "1", np.random])
 def test_other_random_states_are_refused(value: Any):
-    with pytest.raises(TypeError, match="random_state must be an int, a numpy Generator or RandomState"):
+    with pytest.raises(
+        TypeError, match="random_state must be an int, a numpy Generator, RandomState or SeedSequence"
+    ):
         as_generator(value)
 
 

@@ -71,7 +71,12 @@ def check_array(
     ValueError: losses must have 1 dimension, got shape (1, 2)
     """
     if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        # NumPy has no bfloat16.
+        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+    complex_came = getattr(getattr(value, "dtype", None), "kind", "") == "c"
+    if complex_came and dtype is not None and np.dtype(dtype).kind != "c":
+        raise TypeError(f"{name} must be real, got {value.dtype}")
     try:
         array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:
@@ -246,13 +251,13 @@ def check_choice(name: str, value: Any, choices: Collection[Any]) -> Any:
 
 
 def as_generator(
-    random_state: int | np.random.Generator | np.random.RandomState | None,
+    random_state: int | np.random.Generator | np.random.RandomState | np.random.SeedSequence | None,
 ) -> np.random.Generator:
     """NumPy generator from what scikit-learn calls a random state.
 
     Parameters
     ----------
-    random_state : int, numpy Generator, numpy RandomState or None
+    random_state : int, numpy Generator, RandomState or SeedSequence, or None
         A generator is used as it is (and moves on); None draws fresh entropy; the legacy global state is
         never touched.
 
@@ -272,11 +277,11 @@ def as_generator(
         return random_state
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**32, size=4, dtype=np.uint32))
-    if random_state is None:
-        return np.random.default_rng()
+    if random_state is None or isinstance(random_state, np.random.SeedSequence):
+        return np.random.default_rng(random_state)
     if isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral):
         raise TypeError(
-            "random_state must be an int, a numpy Generator or RandomState, or None, "
+            "random_state must be an int, a numpy Generator, RandomState or SeedSequence, or None, "
             f"got {_describe(random_state)}"
         )
     return np.random.default_rng(check_integer("random_state", random_state, minimum=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -82,12 +83,19 @@ def _spoil(value: Any) -> Iterator[Spoilt]:
         yield from _spoil_sparse(value)
     elif isinstance(value, (np.ndarray, torch.Tensor)):
         yield from _spoil_array(value)
+    elif _is_jax(value):
+        for spoilt in _spoil_array(np.asarray(value)):
+            yield spoilt._replace(value=sys.modules["jax"].numpy.asarray(spoilt.value))
     elif isinstance(value, (pl.DataFrame, pl.Series)) or type(value).__module__.startswith("pandas"):
         yield from _spoil_table(value)
     elif isinstance(value, (list, tuple)):
         yield from _spoil_list(value)
     else:
         raise TypeError(f"a {type(value).__name__} is no array that can be spoilt")
+
+
+def _is_jax(value: Any) -> bool:
+    return "jax" in sys.modules and isinstance(value, sys.modules["jax"].Array)
 
 
 _BAD = (("nan", "NaN in one entry", math.nan), ("inf", "infinity in one entry", math.inf))

@@ -242,6 +242,14 @@ def test_spoiling_leaves_the_array_as_it_was() -> None:
         assert np.isfinite(np.asarray(dense)).all()
 
 
+def test_a_jax_array_is_spoilt_like_numpy_s() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    value = jnp.ones((3, 2))
+    ways = spoil(value, paired=True)
+    assert [way.words for way in ways] == [way.words for way in spoil(np.ones((3, 2)), paired=True)]
+    assert all(isinstance(way.value, type(value)) and way.value.dtype == value.dtype for way in ways)
+
+
 def test_spoilt_entries_are_bad() -> None:
     for spoilt in spoil(np.ones((2, 2)), paired=True):
         if spoilt.corruption in ("nan", "inf"):

@@ -35,6 +35,7 @@ THREAD_VARIABLES = (
 _LOCK_POLL_S = 0.1
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "POT", "polars")
+_LIBRARIES_OF_EXTRAS = ("transformers", "jax", "blackjax", "botorch", "gpytorch", "open-spiel")
 
 
 def code_digest(card: Card) -> str:
@@ -125,15 +126,16 @@ def environment(threads: int) -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "threads": threads,
         "load": round(os.getloadavg()[0], 2),
-        "libraries": {name: _version(name) for name in _LIBRARIES},
+        "libraries": _versions(),
     }
 
 
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+def _versions() -> dict[str, str]:
+    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    for name in _LIBRARIES_OF_EXTRAS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _processor() -> str:

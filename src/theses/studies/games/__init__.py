@@ -1,0 +1,1 @@
+"""Studies of the methods in ``theses.games``."""
