@@ -9,7 +9,7 @@ TORCH_FLAGS ?=
 # One thread: arrays in tests are small, and threads that wait for each other cost more than they give.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo docs test test-slow lint clean
 
 demo: $(VENV)/.demo $(VENV)/.carriers
 	$(BIN)/python examples/demo.py
@@ -19,6 +19,9 @@ test: $(VENV)/.dev $(VENV)/.carriers lint
 
 test-slow: $(VENV)/.dev $(VENV)/.carriers
 	$(PYTEST) -m slow
+
+docs: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -123,5 +123,8 @@ def test_wheel_takes_what_the_library_reads_outside_the_package() -> None:
 
 def test_every_extra_and_carrier_serves_a_method() -> None:
     used = {extra for card in cards() for extra in (*card.extras, *card.study_extras)}
+    # What only an optional part of a method needs is named where its absence is told.
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "theses").rglob("*.py")]
+    used |= {extra for text in sources for extra in re.findall(r"theses\[(\w+)\]", text)}
     assert set(PROJECT["project"]["optional-dependencies"]) - used <= {"all", "dev", "peers", "report"}
     assert set(carriers()) == {carrier for card in cards() for carrier in card.carriers}

@@ -25,6 +25,7 @@ ANSWERS = {
     "jan.csv feb.csv": "dataset-distance",
     "names.txt": "metric-mst",
     "losses.csv": "bayesian-quadrature-conformal",
+    "trials.csv": "variational-entropy-search",
 }
 
 
@@ -36,6 +37,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("jan.csv", "feb.csv"):
         Path(name).write_text("length,width,species\n" + rows)
     Path("names.txt").write_text("kitten\nsitting\nmitten\nbitten\n")
+    Path("trials.csv").write_text(
+        "rate,depth,score\n" + "".join(f"{i / 9},{i % 3},{i % 5}\n" for i in range(9))
+    )
     Path("losses.csv").write_text("loss\n" + "0.1\n0.4\n" * 30)
 
 

@@ -11,13 +11,18 @@ The test module of a method, ``tests/PACKAGE/test_MODULE.py``, defines
     Factories of the scikit-learn estimators whose constructors need arguments, by class name.
 ``EXCUSED: dict[str, dict[str, str]]``, optional
     By class name, the checks of ``check_estimator`` that it need not pass, and why.
+``OPTIMIZERS: dict[str, OptimizerCase]``, where the card's ``api`` has subclasses of ``torch.optim.Optimizer``
+    By class name, how to build it and what may be asked of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 CORRUPTIONS = ("nan", "inf", "empty", "rank", "length")
 
@@ -48,4 +53,50 @@ class Call:
     arrays: tuple[str, ...]
     paired: tuple[str, ...] = ()
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    named: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimizerCase:
+    """How to build an optimiser, and what may be asked of it.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(params, **settings)``; ``params`` is whatever torch takes (parameters, groups, or with
+        ``needs_named`` pairs of name and parameter), ``settings`` are ``lr``, ``foreach`` where it has that,
+        and the names in ``invalid``. The class itself will often do.
+    reduces_to : callable or None
+        ``reduces_to(params, lr=...)`` gives torch's own optimiser that does the same as
+        ``build(params, lr=...)``.
+    tolerance : float
+        Greatest difference to it, relative to the parameters, in float64; 0 asks for the same bits.
+    lr : float
+        A rate with which it brings down a small problem in 200 steps.
+    foreach : bool
+        Whether it takes ``foreach=True`` and ``foreach=False``.
+    needs_named : bool
+        Whether it needs the names of the parameters.
+    needs_closure : bool
+        Whether ``step`` needs a closure.
+    separable : bool
+        Whether a group moves as it would in an optimiser of its own.
+    handles : frozenset of str
+        ``"sparse"`` and ``"complex"`` gradients where it takes them; else it has to refuse them.
+    invalid : mapping of str to tuple
+        Values of settings that it has to refuse.
+    named : mapping of str to str
+        Where the error does not name the setting, what it names: ``{"lr": "learning rate"}``.
+    """
+
+    build: Callable[..., torch.optim.Optimizer]
+    reduces_to: Callable[..., torch.optim.Optimizer] | None = None
+    tolerance: float = 0.0
+    lr: float = 0.02
+    foreach: bool = False
+    needs_named: bool = False
+    needs_closure: bool = False
+    separable: bool = True
+    handles: frozenset[str] = frozenset()
+    invalid: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: {"lr": (-1.0, float("nan"))})
     named: Mapping[str, str] = field(default_factory=dict)

@@ -43,7 +43,7 @@ sys.exit(any(error for _, error in ended))
 
 
 def write_samples(folder: Path) -> list[tuple[str, ...]]:
-    """What users may have: two tables with labels, points, losses, losses by lambda, lines of text."""
+    """What users may have: tables with labels, points, losses, losses by lambda, trials, lines, a game."""
     iris = load_iris()
     measures = ["length", "width", "petal length", "petal width"]
     points = [[str(value) for value in row] for row in iris.data]
@@ -56,12 +56,18 @@ def write_samples(folder: Path) -> list[tuple[str, ...]]:
         "it's points.csv": [measures, *points],
         "losses.csv": [["loss"], *([loss] for loss in losses)],
         "cases.csv": [["case", "loss"], *([f"c{i}", loss] for i, loss in enumerate(losses))],
+        "trials.csv": [
+            ["rate", "depth", "score"],
+            *([f"{0.1 * i:.1f}", str(i % 3), f"{i % 5}.5"] for i in range(12)),
+        ],
         "lambdas.csv": [["lambda=0", "lambda=0.5", "lambda=1"], *(["1", loss, "0"] for loss in losses)],
     }
     for name, rows in tables.items():
         (folder / name).write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "names.txt").write_text("\n".join(load_breast_cancer().feature_names), encoding="utf-8")
-    return [("a.csv", "b.csv"), *((name,) for name in [*tables, "names.txt"][2:])]
+    (folder / "game.json").write_text('{"game": "majority-vote", "population": [0.4, 0.6]}', encoding="utf-8")
+    alone = [name for name in (*tables, "names.txt", "game.json") if name != "b.csv"]
+    return [("a.csv", "b.csv"), *((name,) for name in alone)]
 
 
 class Script(NamedTuple):

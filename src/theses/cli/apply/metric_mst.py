@@ -137,6 +137,8 @@ def suggest(files: Sequence[FileHead]) -> str | None:
     if len(files) != 1:
         return None
     (file,) = files
+    if file.path.suffix.lower() == ".json":
+        return None  # its lines are no objects
     if file.kind == "lines":
         metric = "levenshtein"
     elif file.columns and all(file.numeric):
