@@ -33,7 +33,7 @@ def benchmark() -> list[Comparison]:
     list of Comparison
         A step of each optimiser on SmolLM2's and GPT-2's shapes, classification, a Fisher pass.
     """
-    return [_mini(), _groups(), _fused(), _classification(), _fisher()]
+    return [_groups(), _mini(), _fused(), _classification(), _fisher()]
 
 
 def _llama(seed: int = 0, layers: int = 30) -> nn.Module:

@@ -226,8 +226,11 @@ def _tune(ctx: Context, size: Size) -> dict[str, Any]:
 
     losses: dict[str, list[tuple[float, float]]] = {}
     for name, grid in size.rates.items():
+        if len(grid) == 1:  # nothing to choose
+            losses[name] = [(grid[0], math.nan)]
+            continue
         trials = {rate: loss(name, rate) for rate in grid}
-        while len(grid) > 1 and len(trials) < _MOST_TRIALS:
+        while len(trials) < _MOST_TRIALS:
             winner = _best(list(trials.items()))
             if winner not in (min(trials), max(trials)):
                 break
