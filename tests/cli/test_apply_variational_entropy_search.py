@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -67,6 +68,27 @@ def test_several_points_come_as_json(trials):
     assert answer["best"] == pytest.approx(frame["loss"].min())
     assert len(answer["yardstick"]["next"]) == 2
     assert answer["bounds"]["rate"] == [frame["rate"].min(), frame["rate"].max()]
+
+
+def test_k_and_beta_are_those_of_the_paths_that_chose_the_points(trials, monkeypatch):
+    from theses.decision.variational_entropy_search import loop
+
+    chosen = []
+
+    def kept(*arguments, **options):
+        chosen.append(original(*arguments, **options))
+        return chosen[-1]
+
+    original = loop.VESGamma
+    monkeypatch.setattr(loop, "VESGamma", kept)
+    options = ("--objective", "loss", "--minimize", "-q", 2, "--paths", 8, "--json")
+    answer = json.loads(run(trials, *options))
+    (function,) = chosen
+    points = torch.tensor([[row["rate"], row["width"]] for row in answer["next"]], dtype=torch.float64)
+    for i, row in enumerate(answer["next"]):
+        function.set_X_pending(points[:i] if i else None)
+        k, beta = function.k_beta(points[i : i + 1])
+        assert row["k"] == pytest.approx(float(k)) and row["beta"] == pytest.approx(float(beta))
 
 
 @pytest.mark.parametrize(

@@ -481,6 +481,29 @@ def test_maxima_at_the_best_value_give_a_finite_flat_function(model):
     assert ours.k_beta(x)[0].tolist() == [1.0] * 4
 
 
+def test_a_missed_maximum_gives_the_exponential_case(model):
+    # One path far above its stated maximum: E z falls below the geometric mean, which Jensen rules out.
+    x = torch.full((1, 1, 2), 0.5, dtype=F64)
+    paths = make(model).paths
+    f = paths(x[:, 0])[:, 0].detach()
+    optima = f + 0.02
+    optima[0] = f[0] - 0.25
+    ours = VESGamma(model, -1e3, CUBE, paths=paths, optima=optima, reg_lambda=0.0)
+    exponential = VESExp(model, -1e3, CUBE, paths=paths, optima=optima)
+    assert float(ours.k_beta(x)[0]) == 1.0
+    torch.testing.assert_close(ours(x), exponential(x))
+
+
+def test_the_partial_gradient_takes_k_and_beta_for_constants(model):
+    ours = make(model, reg_lambda=1.0)
+    for x in points(3, seed=7)[:, None, None]:
+        x.requires_grad_(True)
+        k, beta = (float(v) for v in ours.k_beta(x))
+        fixed = make(model, mode="fixed", k=k, beta=beta, paths=ours.paths, optima=ours.optima)
+        ((partial_gradient,), (exact,)) = (torch.autograd.grad(f(x).sum(), x) for f in (ours, fixed))
+        torch.testing.assert_close(partial_gradient, exact)
+
+
 def test_alternating_stops_and_reports(model):
     ours = make(model)
     options = {"num_restarts": 1, "raw_samples": 16}
@@ -543,6 +566,22 @@ def test_runs_share_the_design_repeat_and_climb():
     assert not torch.allclose(run_bo(bowl, CUBE, "random", 4, 1, 6).X, ours.X)
 
 
+def test_an_objective_cannot_move_the_design_and_its_answer_is_checked():
+    def careless(X):
+        value = bowl(X)
+        X.zero_()
+        return value
+
+    trace = run_bo(careless, CUBE, "random", 3, 1, 0)
+    torch.testing.assert_close(trace.X, run_bo(bowl, CUBE, "random", 3, 1, 0).X)
+    assert trace != run_bo(bowl, CUBE, "random", 3, 1, 0) and trace == trace  # as objects
+    for answer in (None, "a", torch.tensor([1j]), [1.0, 2.0]):
+        with pytest.raises(InputDataError, match="objective must return one finite number"):
+            run_bo(lambda x, answer=answer: answer, CUBE, "random", 1, 0, 0)
+    with pytest.raises(RuntimeError, match="lab on fire"):
+        run_bo(lambda x: (_ for _ in ()).throw(RuntimeError("lab on fire")), CUBE, "random", 1, 0, 0)
+
+
 def test_a_trace_tells_itself():
     trace = run_bo(bowl, CUBE, "random", 3, 2, 0)
     frame = trace.to_frame()
@@ -570,6 +609,8 @@ def test_models_of_other_kinds_are_refused(model):
     batched = SingleTaskGP(X.expand(2, 6, 2), bowl(X)[:, None].expand(2, 6, 1))
     with pytest.raises(UnsupportedError, match="model must not be batched"):
         draw_paths(batched)
+    with pytest.raises(TypeError, match="model must be an exact Gaussian process"):
+        VESGamma(ModelListGP(model), 0.0, CUBE)
     mock = MockModel(MockPosterior(mean=torch.zeros(1, 1)))
     with pytest.raises(TypeError, match="model must be an exact Gaussian process"):
         suggest(mock, CUBE)
@@ -616,6 +657,15 @@ def test_noise_and_inputs_outside_of_the_cube_warn():
     noisy = SingleTaskGP(X, bowl(X)[:, None], torch.full((6, 1), float(bowl(X).var()) / 10, dtype=F64))
     with pytest.warns(InputDataWarning, match="noise-free"):
         make(noisy)
+    wide = SingleTaskGP(
+        X,
+        1000 * bowl(X)[:, None],
+        torch.full((6, 1), 1e-4, dtype=F64) * (1000 * bowl(X)).var(),
+        outcome_transform=None,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputDataWarning)
+        make(wide)  # hardly noisy, on the scale of its data
     with pytest.warns(InputDataWarning, match="unit cube"):
         fit_gp(3 * X, bowl(X))
     with pytest.raises(InputDataError, match="objective must return one finite number"):
@@ -690,6 +740,56 @@ def test_paper_preset_optimises_what_the_folder_names(tmp_path):
     assert table.group_by("acq").len()["len"].to_list() == [3] * 4 and (table["best"] < 0).all()
     with pytest.raises(ValueError, match=re.escape("objectives.toml")):
         study.run(Context("paper", seed=100))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('abc')", "must print one number, got 'abc"),
+        ("pass", "must print one number, got ''"),
+        ("import sys; sys.exit('no licence')", "must end with status 0, got 1 at [0.0, 0.0]: no licence"),
+    ],
+)
+def test_a_command_that_gives_no_number_is_named(tmp_path, program, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        study._call([sys.executable, "-c", program], tmp_path, torch.zeros(1, 2, dtype=F64))
+    with pytest.raises(ValueError, match="cannot be run"):
+        study._call(["no-such-program"], tmp_path, torch.zeros(1, 2, dtype=F64))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no [[objective]]"),
+        ("objective = [", "objectives.toml: "),
+        ('[[objective]]\nname = "a"\n', "an objective has no command, lower, upper"),
+        ('[[objective]]\nname = "a"\nlower = [0]\nupper = [1, 2]\ncommand = ["x"]', "one number an input"),
+        ('[[objective]]\nname = "a"\nlower = [1]\nupper = [0]\ncommand = ["x"]', "lower below upper"),
+        (
+            '[[objective]]\nname = "a"\nlower = [0]\nupper = [1]\ncommand = "x y"',
+            "a list of words, got 'x y'",
+        ),
+    ],
+)
+def test_a_folder_of_another_layout_is_refused_before_the_runs(tmp_path, monkeypatch, text, message):
+    monkeypatch.delattr(study, "_optimise")
+    (tmp_path / "objectives.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        study.run(Context("paper", seed=100, data_folder=tmp_path, limit=1))
+
+
+@pytest.mark.slow
+def test_the_long_preset_reports_arms_without_every_acquisition(monkeypatch):
+    problem = study._synthetic("Branin", 2)
+
+    def arm(ctx, size, problems, runs):
+        runs["without UCB"] = {acq: runs[problem.name][acq] for acq in study.ACQUISITIONS[:3]}
+        return {}
+
+    monkeypatch.setattr(study, "_long", arm)
+    monkeypatch.setitem(study._SIZES, "long", study._SIZES["smoke"])
+    measured = study.run(Context("long", seed=100, limit=1))
+    assert "without UCB" in measured.tables["suggestions"]["problem"].to_list()
 
 
 @pytest.mark.slow

@@ -116,6 +116,7 @@ def _answer(
     from theses.datasets.files import FileError, read_numbers, read_table
     from theses.decision.variational_entropy_search import VESGamma, fit_gp
     from theses.decision.variational_entropy_search import suggest as next_points
+    from theses.decision.variational_entropy_search.checks import derived_seed
 
     frame = read_table(file)
     if objective not in frame.columns:
@@ -140,7 +141,8 @@ def _answer(
     usual_seconds = time.perf_counter() - start
 
     best = (sign * raw).max()
-    function = VESGamma(model, best, bounds, paths, seed=seed)
+    # The paths that chose the points: suggest draws them from this stream of the seed.
+    function = VESGamma(model, best, bounds, paths, seed=derived_seed(seed, 5))
     shapes, rates = [], []
     for i in range(q):
         function.set_X_pending(points[:i] if i else None)

@@ -145,9 +145,9 @@ class VESGamma(AcquisitionFunction):
     ) -> None:
         check_model(model)
         super().__init__(model=model)
-        self.register_buffer("best_f", check_best(best_f))
         (train_X,) = get_train_inputs(model, transformed=False)
-        self.register_buffer("bounds", check_bounds(bounds, train_X.shape[-1]))
+        self.register_buffer("best_f", check_best(best_f).to(train_X.device))
+        self.register_buffer("bounds", check_bounds(bounds, train_X.shape[-1]).to(train_X.device))
         self.num_paths = check_integer("num_paths", num_paths, minimum=1)
         self.clamp_min = check_real("clamp_min", clamp_min, minimum=0.0, include=False)
         self.reg_lambda = check_real("reg_lambda", reg_lambda, minimum=0.0)

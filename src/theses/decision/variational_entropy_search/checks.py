@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ def check_bounds(bounds: Any, dimension: int | None = None) -> Tensor:
 
 def check_model(model: Any) -> None:
     """A single-output exact GP; warns where its noise is well above that of the noise-free setting."""
-    if not isinstance(model, Model) or not hasattr(model, "train_targets"):
+    if not isinstance(model, Model) or not isinstance(getattr(model, "train_targets", None), Tensor):
         raise TypeError(f"model must be an exact Gaussian process of BoTorch, got {type(model).__name__}")
     if model.num_outputs != 1:
         raise NotSupportedError(f"model must have one output, got {model.num_outputs}")
@@ -82,6 +82,10 @@ def check_model(model: Any) -> None:
             f"model must be in float64, got {model.train_targets.dtype}: fit it to data in double precision"
         )
     noise = float(torch.as_tensor(model.likelihood.noise).detach().mean())  # type: ignore[union-attr]
+    # A model without an outcome transform is on the scale of the data.
+    targets = cast(Tensor, model.train_targets)
+    spread = float(targets.var()) if targets.numel() > 1 else 0.0
+    noise /= spread if spread > 0 and getattr(model, "outcome_transform", None) is None else 1.0
     if noise > NOISE_LIMIT:
         warnings.warn(
             f"model has observation noise of variance {noise:.2g} on the standardised scale; the method is "

@@ -120,7 +120,8 @@ def _fit(
     s = mean.log() - mean_log.detach()
     k = _solve(s.double(), reg_lambda, reg_target).to(s.dtype)
     # Where nothing is to be gained s is 0, which without the pull would send k to its upper end.
-    k = torch.where(nothing, torch.ones_like(k), k)
+    # s < 0 is no spread at all (Jensen) but a path above its stated maximum: likewise the exponential case.
+    k = torch.where(nothing | (s < -1e-9), torch.ones_like(k), k)
     return k, k / mean
 
 

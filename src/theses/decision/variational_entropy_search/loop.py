@@ -17,7 +17,7 @@ from botorch.acquisition.analytic import LogExpectedImprovement, UpperConfidence
 from botorch.acquisition.logei import qLogExpectedImprovement
 from botorch.acquisition.max_value_entropy_search import qMaxValueEntropy
 from botorch.acquisition.monte_carlo import qUpperConfidenceBound
-from botorch.exceptions.errors import ModelFittingError
+from botorch.exceptions.errors import ModelFittingError, OptimizationGradientError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -262,13 +262,13 @@ def _propose(
 ) -> tuple[Tensor, AcquisitionFunction | None]:
     check_choice("acq", acq, ACQUISITIONS)
     X, Y = observed(model)
-    bounds = check_bounds(bounds, X.shape[1])
+    bounds = check_bounds(bounds, X.shape[1]).to(X.device)
     q = check_integer("q", q, minimum=1)
     num_restarts = check_integer("num_restarts", num_restarts, minimum=1)
     raw_samples = check_integer("raw_samples", raw_samples, minimum=1)
     if acq == "random":
         generator = torch.Generator().manual_seed(derived_seed(seed, 4))
-        unit = torch.rand(q, len(bounds[0]), generator=generator, dtype=bounds.dtype)
+        unit = torch.rand(q, len(bounds[0]), generator=generator, dtype=bounds.dtype).to(bounds)
         return bounds[0] + (bounds[1] - bounds[0]) * unit, None
     best = Y.max() if best_f is None else check_best(best_f)
     # Candidates for maxima of paths and of the posterior; 2,048 from 128 raw samples on.
@@ -307,7 +307,7 @@ def _propose(
     return points.detach(), function
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BOTrace:
     """A run of Bayesian optimisation.
 
@@ -513,8 +513,16 @@ def run_bo(
     seconds: list[float] = []
 
     def evaluate(x: Tensor) -> None:
-        value = torch.as_tensor(objective(x)).detach()
-        if value.numel() != 1 or not bool(torch.isfinite(value).all()):
+        # A copy: an objective that scales its input in place must not move the design.
+        answer = objective(x.clone())
+        try:
+            value = torch.as_tensor(answer).detach()
+        except (TypeError, ValueError, RuntimeError):
+            raise InvalidInputError(
+                f"objective must return one finite number a point, got {type(answer).__name__} at "
+                f"{x[0].tolist()}"
+            ) from None
+        if value.numel() != 1 or value.is_complex() or not bool(torch.isfinite(value).all()):
             raise InvalidInputError(
                 f"objective must return one finite number a point, got {value.tolist()} at {x[0].tolist()}"
             )
@@ -526,12 +534,12 @@ def run_bo(
     for x in X:
         evaluate(x[None])
     for turn in range(n_iter):
-        model = fit_gp(X, torch.tensor(values, dtype=torch.float64), bounds=bounds)
+        model = fit_gp(X, torch.tensor(values, dtype=torch.float64, device=X.device), bounds=bounds)
         start = time.perf_counter()
         step = derived_seed(seed, 8, turn)
         try:
             x, function = _propose(model, bounds, acq, None, 1, step, num_paths, num_restarts, raw_samples)
-        except (NotPSDError, NanError) as error:
+        except (NotPSDError, NanError, OptimizationGradientError) as error:
             _LOG.warning("evaluation %d: a random point, since %s", len(values) + 1, error)
             x, function = _propose(model, bounds, "random", None, 1, step, num_paths, 1, 1)
         seconds.append(time.perf_counter() - start)

@@ -32,8 +32,8 @@ ACQUISITIONS = ("ves_gamma", "logei", "mes", "ucb")
 REGRET_FLOOR = 1e-6
 _LAYOUT = (
     "a folder with objectives.toml: for each objective to be maximised a table [[objective]] with name, "
-    "lower and upper (one number an input), and command, a list of words; the command reads a JSON list of "
-    "inputs from standard input and prints the value"
+    "lower and upper (one number an input), and command, a list of words; the command is run in that folder, "
+    "without a shell, reads a JSON list of inputs from standard input and prints the value"
 )
 
 
@@ -73,7 +73,8 @@ def run(ctx: Context) -> Measurement:
     Parameters
     ----------
     ctx : Context
-        Surroundings. The ``paper`` preset also optimises the objectives of ``ctx.data_folder``.
+        Surroundings. The ``paper`` preset also optimises the objectives of ``ctx.data_folder``: it runs the
+        commands that the folder's objectives.toml names, without a shell.
 
     Returns
     -------
@@ -83,13 +84,16 @@ def run(ctx: Context) -> Measurement:
     Raises
     ------
     ValueError
-        If the preset is unknown, or ``paper`` comes without a data folder.
+        If the preset is unknown, ``paper`` comes without a data folder of its layout, or a command of it
+        fails or prints anything but a number.
     """
     if ctx.preset not in _SIZES:
         raise ValueError(f"preset must be one of {', '.join(_SIZES)}, got {ctx.preset!r}")
     size = _SIZES[ctx.preset]
     if ctx.preset == "paper" and ctx.data_folder is None:
         raise ValueError(f"the paper preset needs data_folder: {_LAYOUT}")
+    # Read before the runs, which take hours.
+    objectives = [] if ctx.preset != "paper" or ctx.data_folder is None else _read(ctx.data_folder)
     if ctx.limit is not None:
         size = replace(
             size,
@@ -157,9 +161,11 @@ def run(ctx: Context) -> Measurement:
     )
     if ctx.preset == "paper":
         assert ctx.data_folder is not None
-        tables["objectives"] = _user_objectives(ctx, size, ctx.data_folder)
+        tables["objectives"] = _user_objectives(ctx, size, ctx.data_folder, objectives)
     slow = {
-        acq: np.median([second for traces in runs.values() for second in traces[acq]["seconds"]])
+        acq: np.median(
+            [second for traces in runs.values() if acq in traces for second in traces[acq]["seconds"]]
+        )
         for acq in ACQUISITIONS
     }
     told = ", ".join(f"{acq} {seconds:.2g} s" for acq, seconds in slow.items())
@@ -422,19 +428,42 @@ def _long(
 # A user's own objectives ---------------------------------------------------------------------------------
 
 
-def _user_objectives(ctx: Context, size: _Size, folder: Path) -> pl.DataFrame:
+def _read(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "objectives.toml"
+    if not path.is_file():
+        raise ValueError(f"data_folder must be {_LAYOUT}, got {folder}")
+    try:
+        entries: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8")).get("objective", [])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not entries or not isinstance(entries, list):
+        raise ValueError(f"{path}: names no [[objective]]")
+    for entry in entries:
+        if missing := {"name", "lower", "upper", "command"} - set(entry):
+            raise ValueError(f"{path}: an objective has no {', '.join(sorted(missing))}")
+        name, command = entry["name"], entry["command"]
+        try:
+            low, high = (np.asarray(entry[key], dtype=np.float64) for key in ("lower", "upper"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {name}: lower and upper must hold numbers") from error
+        if low.ndim != 1 or low.shape != high.shape or not len(low) or not (low < high).all():
+            raise ValueError(
+                f"{path}: {name}: lower and upper must have one number an input, lower below upper"
+            )
+        if not isinstance(command, list) or not command or not all(isinstance(w, str) for w in command):
+            raise ValueError(f"{path}: {name}: command must be a list of words, got {command!r}")
+    return entries
+
+
+def _user_objectives(
+    ctx: Context, size: _Size, folder: Path, entries: Sequence[Mapping[str, Any]]
+) -> pl.DataFrame:
     import torch
 
     from theses.decision.variational_entropy_search import run_bo
 
-    path = folder / "objectives.toml"
-    if not path.is_file():
-        raise ValueError(f"data_folder must be {_LAYOUT}, got {folder}")
-    entries = tomllib.loads(path.read_text(encoding="utf-8")).get("objective", [])
     frames = []
     for entry in entries:
-        if missing := {"name", "lower", "upper", "command"} - set(entry):
-            raise ValueError(f"{path}: an objective has no {', '.join(sorted(missing))}")
         bounds = torch.tensor([entry["lower"], entry["upper"]], dtype=torch.float64)
         n_iter = 1_000 if bounds.shape[1] >= 50 else 100
         n_iter = n_iter if ctx.limit is None else min(n_iter, ctx.limit)
@@ -462,18 +491,29 @@ def _user_objectives(ctx: Context, size: _Size, folder: Path) -> pl.DataFrame:
                     problem=pl.lit(entry["name"]), acq=pl.lit(acq)
                 )
             )
-    if not frames:
-        raise ValueError(f"{path}: names no [[objective]]")
     return pl.concat(frames)
 
 
 def _call(command: Sequence[str], folder: Path, X: Tensor) -> Tensor:
     import torch
 
-    done = subprocess.run(
-        list(command), input=json.dumps(X[0].tolist()), capture_output=True, text=True, check=True, cwd=folder
-    )
-    return torch.tensor([float(done.stdout)], dtype=torch.float64)
+    told = json.dumps(X[0].tolist())
+    try:
+        done = subprocess.run(list(command), input=told, capture_output=True, text=True, cwd=folder)
+    except OSError as error:
+        raise ValueError(f"command {list(command)!r} cannot be run: {error}") from error
+    if done.returncode:
+        raise ValueError(
+            f"command {list(command)!r} must end with status 0, got {done.returncode} at {told}: "
+            f"{done.stderr.strip()[-300:]}"
+        )
+    try:
+        value = float(done.stdout)
+    except ValueError:
+        raise ValueError(
+            f"command {list(command)!r} must print one number, got {done.stdout[-300:]!r} at {told}"
+        ) from None
+    return torch.tensor([value], dtype=torch.float64)
 
 
 # Tables and charts ---------------------------------------------------------------------------------------
