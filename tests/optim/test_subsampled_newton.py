@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import linalg, sparse
+from scipy import linalg, sparse, special
 from scipy.optimize import approx_fprime, minimize
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -603,6 +603,24 @@ def test_several_classes_are_each_held_against_the_rest():
         np.testing.assert_allclose(ours.coef_[k], one.coef_[0], atol=1e-4)
     assert ours.score(X, y) > 0.9
     np.testing.assert_allclose(ours.predict_proba(X).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("change", ["units", "year"])
+def test_classifier_takes_columns_as_they_are_measured(change):
+    # Columns of units twelve powers of ten apart; columns that hardly vary beside their mean.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4_000, 8))
+    y = (rng.random(4_000) < special.expit(X[:, 0])).astype(int)
+    X = X * np.geomspace(1e-6, 1e6, 8) if change == "units" else X + 2013
+    ours = SubsampledNewtonClassifier(random_state=0).fit(X, y)
+    theirs = LogisticRegression(solver="newton-cholesky", tol=1e-12, max_iter=200).fit(X, y)
+
+    def objective(model):
+        z = model.decision_function(X)
+        return (model.coef_**2).sum() / 2 + (np.logaddexp(0, z) - y * z).sum()
+
+    assert ours.m_ < len(X)
+    assert objective(ours) <= objective(theirs) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("m", ["auto", 200])

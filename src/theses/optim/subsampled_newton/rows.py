@@ -230,16 +230,18 @@ def factor(gram: NDArray[np.float64], C: Penalty, cause: str) -> NDArray[np.floa
     [[2.0, 0.0], [0.0, 3.0]]
     """
     total = add_penalty(gram, C)
-    largest = float(np.diagonal(total).max())
+    diagonal = np.diagonal(total)
     try:
         lower = np.asarray(linalg.cholesky(total, lower=True))
     except linalg.LinAlgError:
         raise np.linalg.LinAlgError(f"{cause}: the matrix to invert is not positive definite") from None
     pivots = np.diagonal(lower) ** 2
-    # A pivot at the level of rounding is zero for all that is known.
-    if pivots.min() <= 8 * len(total) * np.finfo(np.float64).eps * largest:
+    # A pivot at the level of rounding is zero for all that is known. Each is held against its own diagonal
+    # entry, since the factorisation does not care in which units a column is measured.
+    worst = int(np.argmin(pivots / diagonal))
+    if pivots[worst] <= 8 * len(total) * np.finfo(np.float64).eps * diagonal[worst]:
         raise np.linalg.LinAlgError(
-            f"{cause}: the matrix to invert is singular to working precision (pivot {pivots.min():.2g} "
-            f"beside {largest:.2g})"
+            f"{cause}: the matrix to invert is singular to working precision (column {worst}: pivot "
+            f"{pivots[worst]:.2g} beside {diagonal[worst]:.2g})"
         )
     return lower

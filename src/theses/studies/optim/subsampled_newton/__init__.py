@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from theses.evidence import Context, Measurement
-from theses.studies.optim.subsampled_newton.race import TARGET, race, tune_less
+from theses.studies.optim.subsampled_newton.timing import TARGET, race, tune_less
 from theses.studies.optim.subsampled_newton.sizes import SIZES, Size
 
 if TYPE_CHECKING:
