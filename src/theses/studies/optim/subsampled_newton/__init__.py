@@ -19,8 +19,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from theses.evidence import Context, Measurement
-from theses.studies.optim.subsampled_newton.timing import TARGET, race, tune_less
 from theses.studies.optim.subsampled_newton.sizes import SIZES, Size
+from theses.studies.optim.subsampled_newton.timing import TARGET, race, tune_less
 
 if TYPE_CHECKING:
     import altair as alt
