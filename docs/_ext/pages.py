@@ -290,7 +290,7 @@ def method_page(record: Record) -> str:
             "=",
             block("lead", escape(card.summary)),
             f"{escape(paper.title.rstrip('.'))}. {escape(paper.venue)},"
-            f" `arXiv {paper.arxiv} <https://arxiv.org/abs/{paper.arxiv}>`__."
+            f" `{paper.label} <{paper.link}>`__."
             f" In Python {literal(card.module)}, on the command line {literal(card.slug)}"
             + (f", also known as {escape(', '.join(card.aliases))}." if card.aliases else "."),
             f"You have {_have_links(card)}, you want {_or_links(card.want)}."

@@ -117,6 +117,8 @@ def test_a_missing_key_is_named(key: str):
         ("want", ["love"], "want: unknown kind 'love'"),
         ("paper", "On Something", "paper: expected a table"),
         ("paper.arxiv", "https://arxiv.org/abs/2501.00001", "paper.arxiv: expected an identifier"),
+        ("paper.arxiv", "", "paper: expected arxiv, or openreview"),
+        ("paper.openreview", "forum?id=Mcae98J1wq", "paper.openreview: expected an identifier"),
         ("api", [], "api: must not be empty"),
         ("api", ["theses.data.some_method"], r"api\[0\]: expected theses.package.module:name"),
         ("api", ["numpy:array"], r"api\[0\]: expected theses.package.module:name"),

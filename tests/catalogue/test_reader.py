@@ -102,4 +102,4 @@ def test_a_large_catalogue_is_read_whole(tmp_path: Path):
 def test_the_library_s_own_catalogue_is_valid():
     for card in cards():
         assert lookup(card.slug) is card
-        assert lookup(card.paper.arxiv) is card
+        assert lookup(card.paper.identifier) is card

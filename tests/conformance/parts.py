@@ -128,7 +128,7 @@ def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
     for name in ("aliases", "tags", "deviations", "extras", "study_extras", "carriers"):
         for i, text in enumerate(getattr(card, name)):
             yield f"{name}[{i}]", text
-    for name in ("title", "venue", "arxiv"):
+    for name in ("title", "venue", "identifier"):
         yield f"paper.{name}", getattr(card.paper, name)
     for i, claim in enumerate(card.claims):
         yield f"claims[{i}].id", claim.id

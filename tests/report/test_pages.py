@@ -31,7 +31,9 @@ def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(small_site: Path,
     for link in outlines[page].links:
         parts = urlsplit(link)
         if parts.scheme == "https":
-            assert re.fullmatch(r"https://arxiv\.org/abs/\d{4}\.\d{4,5}", link)
+            assert re.fullmatch(
+                r"https://(arxiv\.org/abs/\d{4}\.\d{4,5}|openreview\.net/forum\?id=[\w-]+)", link
+            )
         elif parts.scheme == "data":
             assert link == "data:,"
         else:

@@ -135,7 +135,26 @@ class Paper:
 
     title: str
     venue: str
-    arxiv: str
+    arxiv: str = ""
+    #: Identifier of the forum where the paper is not on arXiv.
+    openreview: str = ""
+
+    @property
+    def label(self) -> str:
+        """Where to find it, in words."""
+        return f"arXiv {self.arxiv}" if self.arxiv else f"OpenReview {self.openreview}"
+
+    @property
+    def identifier(self) -> str:
+        """The identifier there."""
+        return self.arxiv or self.openreview
+
+    @property
+    def link(self) -> str:
+        """Its address."""
+        if self.arxiv:
+            return f"https://arxiv.org/abs/{self.arxiv}"
+        return f"https://openreview.net/forum?id={self.openreview}"
 
 
 @dataclass(frozen=True)
@@ -302,8 +321,12 @@ def _check_values(card: Card, path: Path) -> None:
     for where in ("name", "summary", "use_when", "not_when", "instead_of"):
         if not getattr(card, where):
             fail(where, "must not be empty")
-    if not re.fullmatch(r"\d{4}\.\d{4,5}", card.paper.arxiv):
+    if not card.paper.arxiv and not card.paper.openreview:
+        fail("paper", "expected arxiv, or openreview where the paper is not on arXiv")
+    if card.paper.arxiv and not re.fullmatch(r"\d{4}\.\d{4,5}", card.paper.arxiv):
         fail("paper.arxiv", f"expected an identifier such as 2501.18901, got {card.paper.arxiv!r}")
+    if card.paper.openreview and not re.fullmatch(r"[\w-]{8,12}", card.paper.openreview):
+        fail("paper.openreview", f"expected an identifier such as Mcae98J1wq, got {card.paper.openreview!r}")
     if card.seeds < 3:
         fail("seeds", f"must be at least 3, got {card.seeds}")
     if not card.api:

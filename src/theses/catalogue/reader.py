@@ -120,7 +120,7 @@ def lookup(name: str) -> Card:
 
 
 def _names(card: Card) -> set[str]:
-    return {_fold(name) for name in (card.slug, card.name, card.paper.arxiv, *card.aliases)}
+    return {_fold(name) for name in (card.slug, card.name, card.paper.identifier, *card.aliases)}
 
 
 def _fold(name: str) -> str:

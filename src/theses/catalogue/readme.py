@@ -46,7 +46,7 @@ def methods_table(catalogue: Sequence[Card], evidence: Mapping[str, Any]) -> str
             (
                 " or ".join(card.have),
                 " or ".join(card.want),
-                f"{card.name} ([{card.paper.arxiv}](https://arxiv.org/abs/{card.paper.arxiv}))",
+                f"{card.name} ([{card.paper.identifier}]({card.paper.link}))",
                 card.summary,
                 f"`{start}`",
                 describe_counts(count_verdicts(claims)),

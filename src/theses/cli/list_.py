@@ -58,6 +58,7 @@ def list_methods(
                 "want": card.want,
                 "tags": card.tags,
                 "arxiv": card.paper.arxiv,
+                "openreview": card.paper.openreview,
                 "verdicts": counts[card.slug],
             }
             for card in chosen

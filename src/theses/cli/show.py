@@ -103,7 +103,7 @@ def _page(
     from theses.resources import install_lines
 
     lines: list[Line] = [[(card.name, "bold"), (f" ({card.slug}), theses.{card.package}", "")]]
-    lines += [card.summary, f"{card.paper.title.rstrip('.')}. {card.paper.venue}, arXiv {card.paper.arxiv}."]
+    lines += [card.summary, f"{card.paper.title.rstrip('.')}. {card.paper.venue}, {card.paper.label}."]
 
     def section(title: str, content: list[Line]) -> None:
         if content:

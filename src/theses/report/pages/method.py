@@ -102,7 +102,7 @@ def method_page(
             "p",
             tag("cite", card.paper.title.rstrip(".")),
             f". {card.paper.venue}, ",
-            tag("a", f"arXiv {card.paper.arxiv}", href=f"https://arxiv.org/abs/{card.paper.arxiv}"),
+            tag("a", card.paper.label, href=card.paper.link),
             ". Package ",
             tag("code", f"theses.{card.package}"),
             ".",
