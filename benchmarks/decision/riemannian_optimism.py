@@ -8,7 +8,7 @@ import geoopt
 import numpy as np
 import torch
 
-from theses.decision.riemannian_optimism import RIOD, r_ogd, rceg, solve_minmax
+from theses.decision.riemannian_optimism import RIOD, MinMaxResult, r_ogd, rceg, solve_minmax
 from theses.evidence import Comparison, interleave
 from theses.numerics.manifolds import SPD, GeodesicBall, Hyperbolic, comparison_factor, frechet_mean
 from theses.problems.geodesic import Distance, RobustKarcherGame
