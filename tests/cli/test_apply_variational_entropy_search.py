@@ -79,7 +79,7 @@ def test_k_and_beta_are_those_of_the_paths_that_chose_the_points(trials, monkeyp
         chosen.append(original(*arguments, **options))
         return chosen[-1]
 
-    original = loop.VESGamma
+    original = loop.VESGamma  # type: ignore[attr-defined]
     monkeypatch.setattr(loop, "VESGamma", kept)
     options = ("--objective", "loss", "--minimize", "-q", 2, "--paths", 8, "--json")
     answer = json.loads(run(trials, *options))
