@@ -575,9 +575,13 @@ def test_an_objective_cannot_move_the_design_and_its_answer_is_checked():
     trace = run_bo(careless, CUBE, "random", 3, 1, 0)
     torch.testing.assert_close(trace.X, run_bo(bowl, CUBE, "random", 3, 1, 0).X)
     assert trace != run_bo(bowl, CUBE, "random", 3, 1, 0) and trace == trace  # as objects
+
+    def returning(answer, X):
+        return answer
+
     for answer in (None, "a", torch.tensor([1j]), [1.0, 2.0]):
         with pytest.raises(InputDataError, match="objective must return one finite number"):
-            run_bo(lambda x, answer=answer: answer, CUBE, "random", 1, 0, 0)
+            run_bo(partial(returning, answer), CUBE, "random", 1, 0, 0)
 
     def burning(X):
         raise RuntimeError("lab on fire")
