@@ -732,6 +732,13 @@ def test_rates_are_chosen_by_the_training_domains_and_edges_widen_the_grid():
     best, trials = _search((1.0, 3.0, 10.0), score)
     assert best == 0.037 and asked == [1.0, 3.0, 10.0, 0.33, 0.11, 0.037, 0.012]
     assert [rate for rate, _ in trials] == sorted(asked)
+    # A grid on which nothing is learnt goes down, wherever its winner by chance is.
+
+    def chance(rate):
+        return (0.9 - abs(math.log(rate / 0.11)) / 10 if rate < 0.2 else 0.1 + 0.02 * (rate == 3), 0.0)
+
+    best, trials = _search((1.0, 3.0, 10.0), chance, 0.2)
+    assert best == 0.11 and len(trials) == 6
     # It ends, however far away the best rate is.
     assert len(_search((1.0, 3.0), lambda rate: (rate, 0.0))[1]) == 11
 

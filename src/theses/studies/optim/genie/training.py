@@ -199,6 +199,10 @@ def tune(ctx: Context, size: Size, name: str, arms: tuple[str, ...]) -> dict[str
     if all(len(size.grids[arm]) == 1 for arm in arms):
         return {"best": {arm: size.grids[arm][0] for arm in arms}, "trials": []}
     task = make_task(ctx, size, name)
+    # Hardly better than always the most common class: nothing was learnt.
+    hopeless = (
+        np.bincount(task.domains.labels[task.split.validation]).max() / len(task.split.validation) + 0.1
+    )
     best, rows = {}, []
     for nth, arm in enumerate(arms):
         ctx.progress(nth / len(arms), f"tuning on {name}: {arm}")
@@ -207,7 +211,7 @@ def tune(ctx: Context, size: Size, name: str, arms: tuple[str, ...]) -> dict[str
             found = train(ctx, size, task, arm, rate, watch=False)
             return found["validation"], -found["loss"]
 
-        best[arm], trials = _search(size.grids[arm], score)
+        best[arm], trials = _search(size.grids[arm], score, hopeless)
         rows += [
             {
                 "data": name,
@@ -223,16 +227,18 @@ def tune(ctx: Context, size: Size, name: str, arms: tuple[str, ...]) -> dict[str
 
 
 def _search(
-    grid: tuple[float, ...], score: Callable[[float], tuple[float, float]]
+    grid: tuple[float, ...], score: Callable[[float], tuple[float, float]], hopeless: float = -math.inf
 ) -> tuple[float, list[tuple[float, tuple[float, float]]]]:
+    """Best rate and all trials; the grid widens at a winner on its edge, and downwards where none is any good."""
     trials = {rate: score(rate) for rate in grid}
     while True:
         ordered = sorted(trials)
         winner = max(ordered, key=lambda rate: trials[rate])
-        edges = {ordered[0]: ordered[0] / ordered[1], ordered[-1]: ordered[-1] / ordered[-2]}
-        if winner not in edges or len(trials) >= _MOST_TRIALS:
+        edge = ordered[0] if trials[winner][0] <= hopeless else winner
+        if edge not in (ordered[0], ordered[-1]) or len(trials) >= _MOST_TRIALS:
             return winner, sorted(trials.items())
-        further = float(f"{winner * edges[winner]:.2g}")
+        inner = ordered[1] if edge == ordered[0] else ordered[-2]
+        further = float(f"{edge * edge / inner:.2g}")
         trials[further] = score(further)
 
 
