@@ -229,7 +229,7 @@ def tune(ctx: Context, size: Size, name: str, arms: tuple[str, ...]) -> dict[str
 def _search(
     grid: tuple[float, ...], score: Callable[[float], tuple[float, float]], hopeless: float = -math.inf
 ) -> tuple[float, list[tuple[float, tuple[float, float]]]]:
-    """Best rate and all trials; the grid widens at a winner on its edge, and downwards where none is any good."""
+    """Best rate and all trials; the grid widens at a winner on its edge, and downwards where none is good."""
     trials = {rate: score(rate) for rate in grid}
     while True:
         ordered = sorted(trials)
