@@ -130,7 +130,7 @@ class Game(Protocol):
 class RobustKarcherGame:
     r"""A centre against an adversary who moves the points, at a price.
 
-    .. math:: \min_x \max_{y_1, \dots, y_m} \frac1m \sum_i \big( d^2(x, y_i) - \gamma \, d^2(y_i, a_i) \big)
+    .. math:: \min_x \max_{y_1, \ldots, y_m} \frac1m \sum_i \big( d^2(x, y_i) - \gamma \, d^2(y_i, a_i) \big)
 
     Parameters
     ----------

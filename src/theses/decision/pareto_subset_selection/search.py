@@ -172,8 +172,9 @@ def pomc(
 
     Notes
     -----
-    A step costs O(1 + flips) to mutate, O(log |P|) to find its place in the archive, and one step of f's
-    evaluator, O(|X|) of them if an item is taken out. Memory O(|P| n / 8) bytes and the evaluator's states.
+    With an archive of P sets, a step costs O(1 + flips) to mutate, O(log P) to find its place in the archive,
+    and one step of f's evaluator, as many as the set has items if one is taken out. Memory O(P n / 8) bytes
+    and the evaluator's states.
     Guarantee 1/2 within 2 e n K_B P_max expected evaluations: the archive holds sets as good as all prefixes
     of the greedy algorithm by ratio, each of which meets its best single augmentation.
 

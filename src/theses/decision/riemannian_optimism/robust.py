@@ -19,7 +19,7 @@ class RobustKarcherMean:
     Parameters
     ----------
     gamma : float
-        Price, see :class:`RobustKarcherGame`.
+        Price, see :class:`theses.problems.geodesic.RobustKarcherGame`.
     radius : float or None, default=None
         Both players stay within this radius of the points' Frechet mean (each moved point of its own); None
         takes ``gamma / (gamma - 1)`` times the largest distance of a point to it, which constrains no

@@ -30,7 +30,7 @@ def _sinhc(r: Array) -> Array:
 class Hyperbolic(Manifold):
     r"""Hyperbolic space of d dimensions in the Lorentz model.
 
-    .. math:: -x_0^2 + x_1^2 + \dots + x_d^2 = -\frac{1}{|\kappa|}, \qquad x_0 > 0
+    .. math:: -x_0^2 + x_1^2 + \ldots + x_d^2 = -\frac{1}{|\kappa|}, \qquad x_0 > 0
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ __all__ = ["Product"]
 class Product(Manifold):
     r"""Product of manifolds, with the sum of their squared distances.
 
-    .. math:: d^2\big((x_1, \dots, x_k), (y_1, \dots, y_k)\big) = \sum_i d_i^2(x_i, y_i)
+    .. math:: d^2\big((x_1, \ldots, x_k), (y_1, \ldots, y_k)\big) = \sum_i d_i^2(x_i, y_i)
 
     Points are the factors' points, flattened and laid end to end; :meth:`split` takes them apart.
 

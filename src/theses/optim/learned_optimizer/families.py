@@ -365,7 +365,7 @@ class PolyRegressionFamily(ProblemFamily):
     r"""Training of a small network on noisy values of a random polynomial.
 
     :math:`\ell(z) = \tfrac1K \sum_i (N_z(\phi(x_i)) - y_i)^2` with features
-    :math:`\phi(x) = (x, \dots, x^{degree})`, a network of one hidden ReLU layer, :math:`x` uniform on
+    :math:`\phi(x) = (x, \ldots, x^{degree})`, a network of one hidden ReLU layer, :math:`x` uniform on
     [-2, 2], coefficients uniform on [-5, 5], and Gaussian noise.
 
     Parameters

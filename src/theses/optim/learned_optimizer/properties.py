@@ -97,7 +97,9 @@ def trajectory_properties(
 
     (i) :math:`\ell(z_{t+1}) + a\|z_{t+1} - z_t\|^2 \le \ell(z_t)`, strictly for ``a = 0``;
     (ii) :math:`\|v_{t+1}\| \le b\,\|z_{t+1} - z_t\|` for the subgradient at :math:`z_{t+1}`;
-    (iii) :math:`\|z_t\| \le c`. For a function with the Kurdyka-Lojasiewicz property, all three for all
+    (iii) :math:`\|z_t\| \le c`.
+
+    For a function with the Kurdyka-Lojasiewicz property, all three for all
     :math:`t` imply convergence to a critical point. A finite run can only falsify (i): some ``b`` and ``c``
     always exist for it, so that ``None`` takes (ii) and (iii) for granted where the run is finite. A run that
     leaves the finite numbers has none of the properties. O(n_steps * n_problems).
