@@ -23,13 +23,11 @@ from theses.catalogue.card import Bound
 from theses.decision.pareto_subset_selection import (
     FacilityLocation,
     FeatureSelection,
-    Graph,
     InfluenceMaximization,
     MaxCoverage,
     SetFunction,
     SubsetSelector,
     check_submodular,
-    degree_costs,
     eamc,
     epol,
     exact_coverage,
@@ -43,7 +41,7 @@ from theses.decision.pareto_subset_selection import (
 )
 from theses.decision.pareto_subset_selection.problem import Archive, Problem, parse_evaluations
 from theses.evidence import Context
-from theses.problems.coverage import barabasi_albert, digit_similarities, les_miserables
+from theses.problems.coverage import Graph, barabasi_albert, degree_costs, digit_similarities, les_miserables
 from theses.studies.decision import pareto_subset_selection as study
 
 SLUG = "pareto-subset-selection"
@@ -93,13 +91,6 @@ def calls() -> list[Call]:
         return {"f": cover() if f is None else f, "costs": COSTS.copy(), "budget": 4.0}
 
     return [
-        Call(
-            "Graph",
-            lambda: (Graph, {"n": 3, "edges": np.array([[0, 1], [1, 2]])}),
-            ("edges",),
-            (),
-            {"edges": ("empty",)},
-        ),
         Call(
             "MaxCoverage",
             lambda: (MaxCoverage, {"sets": [list(s) for s in SETS], "weights": np.ones(6)}),

@@ -244,7 +244,8 @@ def _network(
     import numpy as np
 
     from theses.datasets.files import FileError, read_table
-    from theses.decision.pareto_subset_selection import Graph, InfluenceMaximization
+    from theses.decision.pareto_subset_selection import InfluenceMaximization
+    from theses.problems.coverage import Graph
 
     table = read_table(file)
     sources, targets = _names(file, table, "source"), _names(file, table, "target")
@@ -359,7 +360,8 @@ def _python(
         chances = 'table["probability"]' if "probability" in columns else f"[{probability}] * len(pairs)"
         both = "" if directed else "; arcs[place[v], place[u]] = p"
         lines = [
-            f"from theses.decision.pareto_subset_selection import Graph, InfluenceMaximization, {algorithm}",
+            f"from theses.decision.pareto_subset_selection import InfluenceMaximization, {algorithm}",
+            "from theses.problems.coverage import Graph",
             "",
             f"table = read_table({str(file)!r})",
             'pairs = [(str(u), str(v)) for u, v in zip(table["source"], table["target"])]',

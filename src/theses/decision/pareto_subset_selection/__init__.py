@@ -34,14 +34,12 @@ from theses.decision.pareto_subset_selection.result import Front, SelectionResul
 from theses.decision.pareto_subset_selection.search import eamc, epol, pomc
 from theses.decision.pareto_subset_selection.selector import SubsetSelector
 from theses.decision.pareto_subset_selection.steps import SearchState
-from theses.problems.coverage import Graph, degree_costs, load_graph
 
 __all__ = [
     "Evaluator",
     "FacilityLocation",
     "FeatureSelection",
     "Front",
-    "Graph",
     "InfluenceMaximization",
     "MaxCoverage",
     "SearchState",
@@ -51,13 +49,11 @@ __all__ = [
     "SubsetSelector",
     "Trace",
     "check_submodular",
-    "degree_costs",
     "eamc",
     "epol",
     "exact_coverage",
     "generalized_greedy",
     "greedy_plus_max",
-    "load_graph",
     "one_guess_greedy_plus",
     "optimum_bound",
     "pomc",

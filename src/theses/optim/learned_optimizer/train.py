@@ -79,8 +79,7 @@ class Recipe:
     clip_norm: float = 1.0
     n_samples: int = 10
     sgld_lr: float = 1e-6
-    # At one over the number of problems the samples wander off to steps that go down as often, but hardly.
-    temperature: float = 1e-5
+    temperature: float = 2e-3
     horizon: int = 100
 
     def problem_family(self) -> ProblemFamily:

@@ -2,12 +2,11 @@
 
 from theses.decision.pareto_subset_selection import (
     InfluenceMaximization,
-    degree_costs,
     epol,
     generalized_greedy,
     optimum_bound,
 )
-from theses.problems.coverage import les_miserables
+from theses.problems.coverage import degree_costs, les_miserables
 
 # Whom to tell, so that most hear of it? MaxCoverage([[0, 1], [1, 2]]) takes sets of your own.
 graph = les_miserables()
