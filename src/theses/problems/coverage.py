@@ -6,9 +6,7 @@ the size of a set one ``int.bit_count()``, both at some 30 bits a nanosecond and
 
 from __future__ import annotations
 
-import io
 import os
-import zipfile
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from theses.datasets.flights import FLIGHTS
-from theses.resources import find, record
+from theses.datasets.flights import read_flights
+from theses.resources import record
 from theses.validation import as_generator, check_array, check_choice, check_integer, check_real
 
 __all__ = [
@@ -31,6 +29,7 @@ __all__ = [
     "live_edges",
     "load_graph",
     "model_rb",
+    "pack",
     "pack_sets",
     "spread",
     "unpack",
@@ -384,10 +383,8 @@ def flight_sets(n_aircraft: int = 100) -> tuple[list[NDArray[np.int64]], list[st
     import polars as pl
 
     n_aircraft = check_integer("n_aircraft", n_aircraft, minimum=1)
-    with zipfile.ZipFile(find(FLIGHTS)) as archive:
-        content = archive.read("flights.csv")
-    wanted = ["year", "month", "day", "arr_delay", "tailnum", "dest"]
-    flights = pl.read_csv(io.BytesIO(content), columns=wanted, null_values=["NA", ""])
+    numbers = dict.fromkeys(("year", "month", "day", "arr_delay"), pl.Int64)
+    flights = read_flights({**numbers, "tailnum": pl.String, "dest": pl.String})
     flights = flights.drop_nulls(["tailnum", "arr_delay"]).select(
         "tailnum", "dest", week=(pl.date("year", "month", "day").dt.ordinal_day() - 1) // 7
     )
@@ -515,8 +512,29 @@ def pack_sets(sets: Iterable[Collection[int] | NDArray[np.int64]]) -> list[int]:
             raise ValueError(f"sets[{i}] must not hold negative numbers, got {elements.min()}")
         flags = np.zeros(int(elements.max()) + 1, dtype=bool)
         flags[elements] = True
-        packed.append(_pack(flags))
+        packed.append(pack(flags))
     return packed
+
+
+def pack(flags: NDArray[np.bool_]) -> int:
+    """Truth values as a bitset, the inverse of :func:`unpack`.
+
+    Parameters
+    ----------
+    flags : ndarray of bool, shape (n,)
+        Entry ``e`` becomes bit ``e``.
+
+    Returns
+    -------
+    int
+        The bitset.
+
+    Examples
+    --------
+    >>> pack(np.array([True, False, True, False]))
+    5
+    """
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def unpack(bits: int, n: int) -> NDArray[np.bool_]:
@@ -580,7 +598,7 @@ def live_edges(probabilities: ArrayLike, n_samples: int, *, random_state: Random
         raise ValueError(f"probabilities must lie in [0, 1], got {p[(p < 0) | (p > 1)][0]}")
     n_samples = check_integer("n_samples", n_samples, minimum=1)
     rng = as_generator(random_state)
-    return [_pack(rng.random(n_samples) < probability) for probability in p]
+    return [pack(rng.random(n_samples) < probability) for probability in p]
 
 
 def spread(
@@ -636,7 +654,3 @@ def spread(
                     changed[target] = None
         news = changed
     return reached
-
-
-def _pack(flags: NDArray[np.bool_]) -> int:
-    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")

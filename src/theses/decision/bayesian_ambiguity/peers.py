@@ -19,8 +19,17 @@ from theses.decision.bayesian_ambiguity.dual import (
     _run,
     minimise,
 )
-from theses.decision.bayesian_ambiguity.models import BetaBernoulli, ConjugateModel, DirichletCategorical
-from theses.decision.bayesian_ambiguity.robust import Decision, Solver, _check_cost, _check_model, decide
+from theses.decision.bayesian_ambiguity.models import ConjugateModel
+from theses.decision.bayesian_ambiguity.robust import (
+    FINITE,
+    Decision,
+    EmptyAmbiguitySetError,
+    ModelSolver,
+    Solver,
+    _check_cost,
+    _check_model,
+    decide,
+)
 from theses.validation import as_generator, check_array, check_integer, check_real
 
 __all__ = ["BDRO", "BRO", "EmpiricalKLDRO", "WassersteinDRO", "frontier", "out_of_sample_costs"]
@@ -29,40 +38,7 @@ Array = NDArray[np.float64]
 RandomState = int | np.random.Generator | None
 
 
-class _ModelSolver(Solver):
-    """A method with a conjugate model."""
-
-    model: ConjugateModel
-
-    def fit(self, data: Any) -> Any:
-        """Posterior given observations.
-
-        Parameters
-        ----------
-        data : array-like of shape (n,) or (n, dim)
-            Observations; none at all leaves the prior.
-
-        Returns
-        -------
-        object
-            This object.
-
-        Raises
-        ------
-        ValueError
-            If the data do not fit the model.
-        """
-        self.model_ = self.model.fit(data)
-        return self
-
-    def _fitted(self) -> ConjugateModel:
-        if not hasattr(self, "model_"):
-            raise ValueError("fit has to be called first")
-        model: ConjugateModel = self.model_
-        return model
-
-
-class BRO(_ModelSolver):
+class BRO(ModelSolver):
     r"""Bayesian risk optimisation: the least posterior expectation of the expected cost.
 
     .. math:: \min_x E_\Pi E_{P_\theta} f_x(\xi) = \min_x E_{pred} f_x(\xi)
@@ -121,7 +97,7 @@ class BRO(_ModelSolver):
         _check_cost(cost)
         model = self._fitted()
         probabilities, method = None, "samples"
-        if isinstance(model, (BetaBernoulli, DirichletCategorical)):
+        if isinstance(model, FINITE):
             outcomes, probabilities = model.atoms(predictive=True)
             method = "exact"
         else:
@@ -140,7 +116,7 @@ class BRO(_ModelSolver):
         return self.decision_
 
 
-class BDRO(_ModelSolver):
+class BDRO(ModelSolver):
     r"""Bayesian distributionally robust optimisation: a ball around each parameter, averaged.
 
     .. math:: \min_x E_\Pi \sup_{KL(Q\|P_\theta)\le\epsilon} E_Q f_x \approx \min_x \frac1{N_\theta}\sum_j
@@ -455,14 +431,14 @@ def out_of_sample_costs(
                 costs = np.full(len(outcomes), np.nan)
                 try:
                     method.fit(data)
-                except ValueError as error:
-                    if "epsilon must be at least G" not in str(error):
-                        raise
-                else:
-                    decision = method.solve(cost)
-                    seconds[name][i, rep] = decision.solve_time
-                    if decision.x is not None:
-                        costs = cost._evaluate(decision.x, outcomes)
+                except EmptyAmbiguitySetError:
+                    # Nothing is decided at this radius: the costs stay NaN.
+                    judged[name][i].append(costs)
+                    continue
+                decision = method.solve(cost)
+                seconds[name][i, rep] = decision.solve_time
+                if decision.x is not None:
+                    costs = cost._evaluate(decision.x, outcomes)
                 judged[name][i].append(costs)
     return {name: np.array(rows) for name, rows in judged.items()}, seconds
 

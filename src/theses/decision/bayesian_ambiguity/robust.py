@@ -41,7 +41,11 @@ __all__ = ["DROBAS", "Decision", "InfinitePopulationWarning"]
 
 Array = NDArray[np.float64]
 RandomState = int | np.random.Generator | None
-_FINITE = (BetaBernoulli, DirichletCategorical)
+FINITE = (BetaBernoulli, DirichletCategorical)
+
+
+class EmptyAmbiguitySetError(ValueError):
+    """The radius is below G of the posterior: no law is within it."""
 
 
 class InfinitePopulationWarning(UserWarning):
@@ -214,7 +218,40 @@ class Solver(ABC):
         return self.decision_.samples, self.decision_.worst_case_weights
 
 
-class DROBAS(Solver):
+class ModelSolver(Solver):
+    """A method with a conjugate model."""
+
+    model: ConjugateModel
+
+    def fit(self, data: Any) -> Any:
+        """Posterior given observations.
+
+        Parameters
+        ----------
+        data : array-like of shape (n,) or (n, dim)
+            Observations; none at all leaves the prior.
+
+        Returns
+        -------
+        object
+            This object.
+
+        Raises
+        ------
+        ValueError
+            If the data do not fit the model.
+        """
+        self.model_ = self.model.fit(data)
+        return self
+
+    def _fitted(self) -> ConjugateModel:
+        if not hasattr(self, "model_"):
+            raise ValueError("fit has to be called first")
+        model: ConjugateModel = self.model_
+        return model
+
+
+class DROBAS(ModelSolver):
     r"""Distributionally robust decisions with Bayesian ambiguity sets.
 
     PE bounds the posterior expectation of the divergence, PP the divergence from the posterior predictive
@@ -311,7 +348,7 @@ class DROBAS(Solver):
         self.G_ = self.model_.G() if self.ambiguity == "PE" else 0.0
         self.epsilon_ = self.epsilon_star("quantile") if self.epsilon == "auto" else float(self.epsilon)
         if self.epsilon_ < self.G_:
-            raise ValueError(
+            raise EmptyAmbiguitySetError(
                 f"epsilon must be at least G = {self.G_:.6g} of this posterior, since the ambiguity set is "
                 f"empty below, got {self.epsilon_:.6g}"
             )
@@ -378,7 +415,7 @@ class DROBAS(Solver):
         # A cost that grows has no exponential moment under a Student-t or compound-gamma predictive law.
         infinite = self.ambiguity == "PP" and model.heavy_predictive and cost.unbounded and self.radius_ > 0
         linear = isinstance(cost, Portfolio) and nominal is not None and model.gaussian
-        finite = isinstance(model, _FINITE)
+        finite = isinstance(model, FINITE)
         if self.mode == "exact" and (infinite or not (linear or finite)):
             why = (
                 f"the predictive law of {type(model).__name__} has no exponential moment of this cost, so "
@@ -399,7 +436,7 @@ class DROBAS(Solver):
                 stacklevel=2,
             )
         probabilities, method = None, "samples"
-        if isinstance(model, _FINITE) and self.mode != "sample":
+        if isinstance(model, FINITE) and self.mode != "sample":
             outcomes, probabilities = model.atoms(predictive=self.ambiguity == "PP")
             method = "exact"
         elif self.ambiguity == "PE":
@@ -425,12 +462,6 @@ class DROBAS(Solver):
             method=method,
         )
         return self.decision_
-
-    def _fitted(self) -> ConjugateModel:
-        if not hasattr(self, "model_"):
-            raise ValueError("fit has to be called first")
-        model: ConjugateModel = self.model_
-        return model
 
     def _centre(self) -> Law | None:
         """Law at the centre of the ball, where it is one of the family."""

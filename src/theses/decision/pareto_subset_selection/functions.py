@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from theses.problems.coverage import Graph, live_edges, pack_sets, spread, unpack
+from theses.problems.coverage import Graph, live_edges, pack, pack_sets, spread, unpack
 from theses.validation import as_generator, check_array, check_choice, check_integer
 
 __all__ = [
@@ -164,10 +164,6 @@ def _items(bits: int) -> Iterator[int]:
         bits ^= low
 
 
-def _mask_bits(mask: NDArray[np.bool_]) -> int:
-    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
-
-
 class _Function(Generic[State]):
     """What the functions here share: ``value`` and ``gains`` by way of the evaluator."""
 
@@ -197,7 +193,7 @@ class _Function(Generic[State]):
             Its value, at least 0.
         """
         evaluator = self.evaluator()
-        return evaluator.value(build(evaluator, _mask_bits(check_mask("mask", mask, self.n))))
+        return evaluator.value(build(evaluator, pack(check_mask("mask", mask, self.n))))
 
     def gains(self, mask: ArrayLike) -> NDArray[np.float64]:
         """What each item would add to a set.
@@ -213,7 +209,7 @@ class _Function(Generic[State]):
             Gains, 0 for the items that it has.
         """
         evaluator = self.evaluator()
-        state = build(evaluator, _mask_bits(check_mask("mask", mask, self.n)))
+        state = build(evaluator, pack(check_mask("mask", mask, self.n)))
         here = evaluator.value(state)
         return np.array([evaluator.value(evaluator.add(state, v)) - here for v in range(self.n)])
 
@@ -230,9 +226,7 @@ class _UnionEvaluator:
         if weights is not None:
             levels, which = np.unique(weights, return_inverse=True)
             if len(levels) <= _FEW_WEIGHTS:
-                self._classes = [
-                    (float(level), _mask_bits(which == i)) for i, level in enumerate(levels) if level
-                ]
+                self._classes = [(float(level), pack(which == i)) for i, level in enumerate(levels) if level]
             else:
                 self._weights = weights
         # The attribute hides the method: with equal weights nothing but the count is left of it.
@@ -411,7 +405,7 @@ class InfluenceMaximization(MaxCoverage):
         rng = as_generator(random_state)
         if method == "ris":
             roots = rng.integers(graph.n, size=n_rr)
-            start = [_mask_bits(roots == v) for v in range(graph.n)]
+            start = [pack(roots == v) for v in range(graph.n)]
             # Sample i is one set: the nodes from which its root is reached.
             bitsets = spread(arcs[:, ::-1], live_edges(probabilities, n_rr, random_state=rng), start)
             scale = graph.n / n_rr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from theses.decision.pareto_subset_selection.functions import (
 )
 from theses.decision.pareto_subset_selection.problem import Problem
 from theses.decision.pareto_subset_selection.result import SelectionResult
-from theses.problems.coverage import unpack
+from theses.problems.coverage import pack, unpack
 from theses.validation import check_array, check_real
 
 __all__ = [
@@ -398,13 +399,7 @@ def exact_coverage(
     result = _finish(problem, [(units, value, bits)], gains, "exact", 1.0)
     proven = value / bound if bound > 0 else 1.0
     # What HiGHS calls optimal is so up to rounding.
-    return SelectionResult(
-        **{
-            **{name: getattr(result, name) for name in result.__dataclass_fields__},
-            "bound": bound,
-            "guarantee": 1.0 if proven > 1 - 1e-6 else proven,
-        }
-    )
+    return replace(result, bound=bound, guarantee=1.0 if proven > 1 - 1e-6 else proven)
 
 
 def optimum_bound(f: SetFunction, costs: ArrayLike, budget: float, masks: ArrayLike | None = None) -> float:
@@ -463,7 +458,7 @@ def optimum_bound(f: SetFunction, costs: ArrayLike, budget: float, masks: ArrayL
     gains = _Gains(problem)
     bounds = []
     for row in rows:
-        state = build(problem.evaluator, sum(1 << int(v) for v in np.flatnonzero(row)), problem.base)
+        state = build(problem.evaluator, pack(row), problem.base)
         value = float(problem.evaluator.value(state))
         room, bound = problem.limit, value
         found = [(gains(state, value, v), problem.costs[v]) for v in problem.affordable]

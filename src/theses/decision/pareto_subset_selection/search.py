@@ -17,6 +17,7 @@ from theses.decision.pareto_subset_selection.functions import SetFunction, check
 from theses.decision.pareto_subset_selection.problem import Archive, Problem, parse_evaluations
 from theses.decision.pareto_subset_selection.result import SelectionResult
 from theses.decision.pareto_subset_selection.steps import Callback, Evaluation, Mutations, Recorder
+from theses.problems.coverage import pack
 from theses.validation import as_generator, check_array, check_choice, check_integer, check_real
 
 __all__ = ["EPOL_GUARANTEE", "eamc", "epol", "pomc"]
@@ -97,7 +98,7 @@ def _start(problem: Problem, evaluate: Evaluation, recorder: Recorder, init: Any
         rows = check_array("init", init, ndim=(1, 2), dtype=None)
         for row in rows[None] if rows.ndim == 1 else rows:
             mask = check_mask("init", row, problem.n)
-            bits = problem.free | sum(1 << int(v) for v in np.flatnonzero(mask))
+            bits = problem.free | pack(mask)
             cost = sum(problem.costs[int(v)] for v in np.flatnonzero(mask))
             if cost <= limit and bits != problem.free:
                 state, value = evaluate(problem.base, problem.free, bits)

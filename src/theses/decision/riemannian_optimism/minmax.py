@@ -18,7 +18,7 @@ from theses.numerics.manifolds.base import Array
 from theses.problems.geodesic import Game
 from theses.validation import as_generator, check_choice, check_integer, check_real
 
-__all__ = ["MinMaxResult", "duality_gap", "estimate_smoothness", "solve_minmax"]
+__all__ = ["Gauge", "MinMaxResult", "duality_gap", "estimate_smoothness", "solve_minmax"]
 
 _LOG = logging.getLogger(__name__)
 METHODS = ("rioda_crgd", "rioda_prgd")
@@ -279,6 +279,51 @@ def estimate_smoothness(
     return largest
 
 
+class Gauge:
+    """Watches the gap along the rounds: measures it when it is due, and says when it is small enough.
+
+    Parameters
+    ----------
+    f : Game
+        Game.
+    constraint_x, constraint_y : GeodesicBall or WholeManifold
+        Constraint sets.
+    eps : float
+        Gap to reach.
+    max_outer : int
+        Last round, after which the gap is measured in any case.
+    checkpoints : int, several, or None, default=None
+        Rounds after which it is measured besides; None: 1, 2, 3, ..., then whenever a fifth more are over.
+    """
+
+    def __init__(
+        self,
+        f: Game,
+        constraint_x: Constraint,
+        constraint_y: Constraint,
+        eps: float,
+        max_outer: int,
+        checkpoints: Collection[int] | None = None,
+    ) -> None:
+        self.f, self.X, self.Y = f, constraint_x, constraint_y
+        self.eps, self.max_outer, self.checkpoints = eps, max_outer, checkpoints
+        self.gap = math.inf
+        self.history: dict[str, list[float]] = {"outer": [], "n_grad": [], "gap": []}
+        self._next = 1
+
+    def reached(self, t: int, n_grad: int, answer: tuple[Array, Array]) -> bool:
+        """Whether the gap of round t's answer was due, and is at most ``eps``."""
+        due = t >= self._next if self.checkpoints is None else t in self.checkpoints
+        if not due and t < self.max_outer:
+            return False
+        self._next = max(t + 1, math.ceil(1.2 * t))
+        tolerance = min(1e-8, 0.1 * self.eps)
+        self.gap = float(duality_gap(self.f, self.X, self.Y, *answer, tolerance=tolerance))
+        for key, value in (("outer", t), ("n_grad", n_grad), ("gap", self.gap)):
+            self.history[key].append(float(value))
+        return self.gap <= self.eps
+
+
 def solve_minmax(
     f: Game,
     Mx: Manifold,
@@ -394,8 +439,7 @@ def solve_minmax(
     zx, zy = x, y
     x_mean, y_mean = x, y
     n_grad = n_unconverged = 0
-    history: dict[str, list[float]] = {"outer": [], "n_grad": [], "gap": []}
-    gap, measure_at = math.inf, 1
+    gauge = Gauge(f, X, Y, eps, max_outer, checkpoints)
 
     def accuracy(constraint: Constraint, t: int) -> float:
         # As RIOD's schedule; what is left of residuals in the average must stay well below the gap wanted,
@@ -422,28 +466,20 @@ def solve_minmax(
         y_mean = My.geodesic(y_mean, y, 1 / t)
         if not math.isfinite(f.value(x, y)):
             raise ValueError(f"f must stay finite, got {f.value(x, y)} in round {t}")
-        due = t >= measure_at if checkpoints is None else t in checkpoints
-        if due or t == max_outer:
-            answer = (x, y) if mu > 0 else (x_mean, y_mean)
-            gap = duality_gap(f, X, Y, *answer, tolerance=min(1e-8, 0.1 * eps))
-            for key, value in (("outer", t), ("n_grad", n_grad), ("gap", gap)):
-                history[key].append(float(value))
-            measure_at = max(t + 1, math.ceil(1.2 * t))
-            if gap <= eps:
-                break
+        answer = (x, y) if mu > 0 else (x_mean, y_mean)
+        if gauge.reached(t, n_grad, answer):
+            break
     if n_unconverged:
         _LOG.warning("%d proximal problems were not solved to their accuracy", n_unconverged)
-    x_answer, y_answer = (x, y) if mu > 0 else (x_mean, y_mean)
     return MinMaxResult(
-        x_answer,
-        y_answer,
-        float(gap),
+        *answer,
+        gauge.gap,
         x,
         y,
         n_grad,
         t,
-        "converged" if gap <= eps else "max_outer",
+        "converged" if gauge.gap <= eps else "max_outer",
         L,
         n_unconverged,
-        history,
+        gauge.history,
     )

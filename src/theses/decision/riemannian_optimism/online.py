@@ -13,7 +13,7 @@ import polars as pl
 from sklearn.exceptions import ConvergenceWarning
 
 from theses.decision.riemannian_optimism.inner import Constraint, InnerSolution, InnerSolver
-from theses.numerics.manifolds import Manifold, WholeManifold
+from theses.numerics.manifolds import Manifold, WholeManifold, frechet_mean
 from theses.numerics.manifolds.base import Array
 from theses.problems.geodesic import Loss, SquaredDistance
 from theses.validation import check_choice, check_real
@@ -421,8 +421,6 @@ def online_frechet_mean(stream: Iterable[Any], manifold: Manifold, eta: float) -
     ----------
     Roux, Martinez-Rubio and Pokutta, ICML 2025, arXiv 2501.18381.
     """
-    from theses.numerics.manifolds import frechet_mean
-
     points = [manifold.check_point("stream", point) for point in stream]
     if not points:
         raise ValueError("stream must not be empty")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from theses.decision.riemannian_optimism.inner import Constraint
-from theses.decision.riemannian_optimism.minmax import MinMaxResult, duality_gap
+from theses.decision.riemannian_optimism.minmax import Gauge, MinMaxResult
 from theses.decision.riemannian_optimism.online import start_in
 from theses.numerics.manifolds import Manifold, WholeManifold
 from theses.numerics.manifolds.base import Array
@@ -60,8 +60,8 @@ class _Run:
     def solve(self, iterate: Callable[[], Pair], *, average: bool) -> MinMaxResult:
         """Repeat ``iterate``, which returns the point that counts, until the gap is reached."""
         mean = self.now
-        history: dict[str, list[float]] = {"outer": [], "n_grad": [], "gap": []}
-        gap, measure_at, status, t = math.inf, 1, "max_outer", 0
+        gauge = Gauge(self.f, *self.sets, self.eps, self.max_outer)
+        status, t = "max_outer", 0
         at = self.now
         for t in range(1, self.max_outer + 1):
             with np.errstate(over="ignore", invalid="ignore"):
@@ -74,30 +74,17 @@ class _Run:
                 except np.linalg.LinAlgError:
                     inside = False
             if not inside:
-                status, gap = "left the set", math.inf
+                status, gauge.gap = "left the set", math.inf
                 break
             mean = (
                 self.M[0].geodesic(mean[0], at[0], 1 / t),
                 self.M[1].geodesic(mean[1], at[1], 1 / t),
             )
-            if t >= measure_at or t == self.max_outer:
-                answer = mean if average else at
-                gap = duality_gap(
-                    self.f,
-                    self.sets[0],
-                    self.sets[1],
-                    answer[0],
-                    answer[1],
-                    tolerance=min(1e-8, 0.1 * self.eps),
-                )
-                for key, value in (("outer", t), ("n_grad", self.n_grad), ("gap", gap)):
-                    history[key].append(float(value))
-                measure_at = max(t + 1, math.ceil(1.2 * t))
-                if gap <= self.eps:
-                    status = "converged"
-                    break
+            if gauge.reached(t, self.n_grad, mean if average else at):
+                status = "converged"
+                break
         answer = mean if average else at
-        return MinMaxResult(*answer, float(gap), *at, self.n_grad, t, status, 1 / self.step, 0, history)
+        return MinMaxResult(*answer, gauge.gap, *at, self.n_grad, t, status, 1 / self.step, 0, gauge.history)
 
 
 def rgda(

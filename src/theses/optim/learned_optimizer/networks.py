@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from theses.optim.learned_optimizer.families import ProblemFamily, Problems
-from theses.optim.learned_optimizer.solvers import State, Trajectory, check_start, check_step, roll_out
+from theses.optim.learned_optimizer.solvers import (
+    State,
+    Trajectory,
+    check_step,
+    moved_state,
+    roll_out,
+    start_state,
+)
 from theses.validation import as_torch_generator, check_choice, check_integer
 
 __all__ = ["ARCHITECTURES", "LearnedOptimizer"]
@@ -184,10 +191,10 @@ class LearnedOptimizer(nn.Module):
         State
             At the starting points.
         """
-        check_start(z0, loss)
+        start = start_state(z0, loss)
         if self.dim is not None and z0.shape[-1] != self.dim:
             raise ValueError(f"z0 must have {self.dim} coordinates, got shape {tuple(z0.shape)}")
-        return State(z0, z0, loss, torch.zeros_like(loss))
+        return start
 
     def step(self, state: State, loss: Tensor, grad: Tensor) -> State:
         """State after one step, from losses ``(n_problems,)`` and gradients ``(n_problems, dim)`` at it.
@@ -207,8 +214,7 @@ class LearnedOptimizer(nn.Module):
             After one step.
         """
         check_step(state, loss, grad)
-        z = self.net(state, loss, grad)
-        return State(z, state.z, loss, state.t + 1)
+        return moved_state(state, self.net(state, loss, grad), loss)
 
     def run(
         self, family: ProblemFamily, params: Problems, n_steps: int, *, store_iterates: bool = False

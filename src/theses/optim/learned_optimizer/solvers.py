@@ -84,12 +84,12 @@ def check_step(state: State, loss: Tensor, grad: Tensor) -> None:
         raise ValueError(f"grad must have shape {tuple(state.z.shape)}, got {tuple(grad.shape)}")
 
 
-def _start(z0: Tensor, loss: Tensor, memory: tuple[Tensor, ...] = ()) -> State:
+def start_state(z0: Tensor, loss: Tensor, memory: tuple[Tensor, ...] = ()) -> State:
     check_start(z0, loss)
     return State(z0, z0, loss, torch.zeros_like(loss), memory)
 
 
-def _moved(state: State, z: Tensor, loss: Tensor, memory: tuple[Tensor, ...] = ()) -> State:
+def moved_state(state: State, z: Tensor, loss: Tensor, memory: tuple[Tensor, ...] = ()) -> State:
     return State(z, state.z, loss, state.t + 1, memory)
 
 
@@ -136,7 +136,7 @@ class GradientDescent:
         State
             At the starting points.
         """
-        return _start(z0, loss)
+        return start_state(z0, loss)
 
     def step(self, state: State, loss: Tensor, grad: Tensor) -> State:
         """One step.
@@ -156,7 +156,7 @@ class GradientDescent:
             After one step.
         """
         check_step(state, loss, grad)
-        return _moved(state, state.z - self.lr * grad, loss)
+        return moved_state(state, state.z - self.lr * grad, loss)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class HeavyBall:
         State
             At the starting points.
         """
-        return _start(z0, loss)
+        return start_state(z0, loss)
 
     def step(self, state: State, loss: Tensor, grad: Tensor) -> State:
         """One step.
@@ -245,7 +245,7 @@ class HeavyBall:
             After one step.
         """
         check_step(state, loss, grad)
-        return _moved(state, state.z - self.alpha * grad + self.beta * (state.z - state.z_before), loss)
+        return moved_state(state, state.z - self.alpha * grad + self.beta * (state.z - state.z_before), loss)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class AdamSolver:
         State
             At the starting points.
         """
-        return _start(z0, loss, (torch.zeros_like(z0), torch.zeros_like(z0)))
+        return start_state(z0, loss, (torch.zeros_like(z0), torch.zeros_like(z0)))
 
     def step(self, state: State, loss: Tensor, grad: Tensor) -> State:
         """One step.
@@ -322,7 +322,7 @@ class AdamSolver:
         second = slow * second + (1 - slow) * grad.square()
         count = (state.t + 1).unsqueeze(-1)
         size = (second / (1 - slow**count)).sqrt() + self.eps
-        return _moved(state, state.z - self.lr * first / (1 - fast**count) / size, loss, (first, second))
+        return moved_state(state, state.z - self.lr * first / (1 - fast**count) / size, loss, (first, second))
 
 
 @dataclass(frozen=True)
