@@ -90,8 +90,11 @@ def apply(
 
     if algorithm not in ("epol", "pomc"):
         raise ValueError(f"--algorithm must be epol or pomc, got {algorithm!r}")
-    columns = read_table(file).columns
-    f, names, prices = _network(file, costs, directed, probability, seed) if influence else _sets(file, costs)
+    table = read_table(file)
+    columns = table.columns
+    f, names, prices = (
+        _network(file, table, costs, directed, probability, seed) if influence else _sets(file, table, costs)
+    )
     n = f.n
     if budget is None:
         budget = float(prices.sum()) / 10
@@ -215,13 +218,11 @@ def _no_optimum(n: int, seconds: float, mip: SelectionResult | None) -> str:
     return f"the integer programme found nothing in {seconds:g} s"
 
 
-def _sets(file: Path, costs: Path | None) -> tuple[MaxCoverage, list[str], Any]:
+def _sets(file: Path, table: pl.DataFrame, costs: Path | None) -> tuple[MaxCoverage, list[str], Any]:
     import numpy as np
 
-    from theses.datasets.files import read_table
     from theses.decision.pareto_subset_selection import MaxCoverage
 
-    table = read_table(file)
     items, elements = _names(file, table, "item"), _names(file, table, "element")
     names = list(dict.fromkeys(items))
     places = {name: i for i, name in enumerate(names)}
@@ -239,15 +240,14 @@ def _sets(file: Path, costs: Path | None) -> tuple[MaxCoverage, list[str], Any]:
 
 
 def _network(
-    file: Path, costs: Path | None, directed: bool, probability: float, seed: int
+    file: Path, table: pl.DataFrame, costs: Path | None, directed: bool, probability: float, seed: int
 ) -> tuple[MaxCoverage, list[str], Any]:
     import numpy as np
 
-    from theses.datasets.files import FileError, read_table
+    from theses.datasets.files import FileError
     from theses.decision.pareto_subset_selection import InfluenceMaximization
     from theses.problems.coverage import Graph
 
-    table = read_table(file)
     sources, targets = _names(file, table, "source"), _names(file, table, "target")
     chances = (
         _numbers(file, "probability")

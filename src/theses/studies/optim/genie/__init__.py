@@ -45,7 +45,7 @@ def run(ctx: Context) -> Measurement:
         If the preset is unknown, or ``paper`` comes without a data folder.
     """
     from theses.problems.domains import DOMAINBED
-    from theses.studies.optim.genie.sizes import ARMS, DIGITS, SIZES
+    from theses.studies.optim.genie.sizes import ARMS, DIGITS, SIZES, SMALL
     from theses.studies.optim.genie.training import learn, measure_rate, times, tune, tune_rate
 
     if ctx.preset not in SIZES:
@@ -63,7 +63,7 @@ def run(ctx: Context) -> Measurement:
     trials: list[dict[str, Any]] = []
     for nth, name in enumerate(data):
         ctx.progress(0.8 * nth / len(data), f"data set {name}")
-        small = name in ("rotated", "tinted", "styled")
+        small = name in SMALL
         tuned = (*ARMS, "as printed") if small else ARMS
         choice = ctx.once(f"tuning-{name}", partial(tune, size=size, name=name, arms=tuned))
         trials += choice["trials"]
@@ -93,7 +93,7 @@ def run(ctx: Context) -> Measurement:
 
 def _metrics(found: Mapping[str, Any], judged: tuple[str, ...], focus: str) -> dict[str, Any]:
     """Comparisons within the unit: accuracy over the data sets ``judged``, all else on ``focus``."""
-    from theses.studies.optim.genie.sizes import ARMS, DIGITS, VARIANTS
+    from theses.studies.optim.genie.sizes import ARMS, DIGITS, SMALL, VARIANTS
 
     def value(name: str, arm: str, what: str) -> float:
         result = found[name]["arms"][arm]
@@ -118,9 +118,8 @@ def _metrics(found: Mapping[str, Any], judged: tuple[str, ...], focus: str) -> d
     for name in DIGITS:
         for arm in ARMS:
             metrics[f"ood_{name}_{arm.lower()}"] = 100 * value(name, arm, "ood")
-    small = ("rotated", "tinted", "styled")
     for variant in VARIANTS:
-        metrics[f"gain_{variant.replace(' ', '_')}"] = ood(variant, small) - ood("GENIE", small)
+        metrics[f"gain_{variant.replace(' ', '_')}"] = ood(variant, SMALL) - ood("GENIE", SMALL)
     return metrics
 
 

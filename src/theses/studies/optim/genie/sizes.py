@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["ARMS", "DIGITS", "SIZES", "VARIANTS", "Size"]
+__all__ = ["ARMS", "DIGITS", "SIZES", "SMALL", "VARIANTS", "Size"]
 
 #: Optimisers that are compared, and GENIE without its parts.
 ARMS: Final = ("SGD", "Adam", "AdamW", "SAM", "GENIE")
 VARIANTS: Final = ("no mask", "no draws", "as printed")
 DIGITS: Final = ("rotated", "tinted", "styled", "photographed")
+#: Those that the small network of digits learns.
+SMALL: Final = DIGITS[:3]
 
 _GENIE = (0.015, 0.05, 0.15, 0.5, 1.5, 5.0, 15.0)
 _SGD = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
