@@ -61,6 +61,7 @@ class BRO(ModelSolver):
 
     Examples
     --------
+    >>> from theses.decision.bayesian_ambiguity import BetaBernoulli
     >>> decision = BRO(BetaBernoulli(1, 1)).fit([1, 1, 0]).solve(Newsvendor(h=1, b=3))
     >>> round(float(decision.x[0]), 3), decision.method
     (1.0, 'exact')
